@@ -1,0 +1,1 @@
+"""Collectives over host memory: one interface, several engines. Knows no framework."""

@@ -1,0 +1,348 @@
+"""The messages between launcher, agent and worker, and the events of a run.
+
+One message is one JSON object on one line, with its class name under ``type``. The same encoding serves
+the ssh pipe (launcher - agent), the Unix socket (agent - worker) and ``events.jsonl``.
+
+Only the standard library is imported here: agents load this module and nothing heavier.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+PROTOCOL_VERSION = 1
+"""Raised by one whenever a message changes its meaning; both ends must agree."""
+
+
+class ProtocolError(ValueError):
+    """A line that isn't a message of this protocol version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Base of everything that travels. Subclasses register themselves by class name."""
+
+    _by_name: ClassVar[dict[str, type[Message]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Message._by_name[cls.__name__] = cls
+
+
+# Launcher to agent, and on to the workers -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hello(Message):
+    """First line from the launcher. ``lease_s``: silence after which an agent ends its workers."""
+
+    run_id: str
+    host: str
+    lease_s: float
+    protocol_version: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment(Message):
+    """Who one worker is. Sent to the agent for each of its workers, and on to that worker."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorkers(Message):
+    """Start one worker process per assignment. ``spec`` is the resolved JobSpec as plain JSON."""
+
+    assignments: list[Assignment]
+    spec: dict[str, Any]
+    run_dir: str
+    """Folder for this run's logs and checkpoints on the agent's host."""
+    secret: str = field(repr=False)
+    """Hex, 32 bytes: proves to a neighbour that a link belongs to this run."""
+    env: dict[str, str] = field(default_factory=dict, repr=False)
+    resume_from: str | None = None
+    """Checkpoint folder to go on from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Message):
+    """Membership of one generation, decided by the launcher; every rank gets the same one.
+
+    ``endpoints[r]`` are the literal ``address:port`` (``[v6]:port``) on which rank r accepts links.
+    """
+
+    generation: int
+    engine: str
+    endpoints: list[list[str]]
+    hosts: list[str]
+    """``hosts[r]`` is the name of rank r's host, for messages."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The ``allreduce`` block of the spec."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop(Message):
+    """Finish the step, save, and exit within ``grace_s`` seconds."""
+
+    reason: str
+    grace_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kill(Message):
+    """End all workers now (TERM, then KILL)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ping(Message):
+    """Renews the lease; answered by Pong."""
+
+    sent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bye(Message):
+    """The run is over: the agent exits, and end of input isn't a lost launcher."""
+
+
+# Agent to launcher ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HelloReply(Message):
+    """What the agent says of its host (see ``probe``)."""
+
+    host: str
+    pid: int
+    facts: dict[str, Any]
+    protocol_version: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Pong(Message):
+    sent: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerExited(Message):
+    """A worker ended. Exactly one of ``exit_code`` and ``signal`` is set."""
+
+    rank: int
+    exit_code: int | None
+    signal: str | None
+    last_lines: list[str]
+
+
+# Worker to agent (passed on to the launcher) ----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerHello(Message):
+    """First line of a worker on the agent's socket."""
+
+    local_rank: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listening(Message):
+    """A worker's bound data-plane endpoints, before the plan is made."""
+
+    rank: int
+    endpoints: list[str]
+
+
+# Events -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Message):
+    """Base of what a run tells: written to ``events.jsonl`` and shown by every console.
+
+    ``time`` is seconds since the epoch on the machine that made the event; ``rank`` and ``host`` say
+    where, and are None where the launcher itself speaks.
+    """
+
+    time: float = field(default_factory=time.time, kw_only=True)
+    rank: int | None = field(default=None, kw_only=True)
+    host: str | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent(Event):
+    """Progress of one rank since its last StepEvent (``steps`` optimizer steps, ``seconds`` long).
+
+    The split ``data_s + compute_s + comm_s`` covers ``seconds``; ``comm_s`` is exposed communication:
+    time in which the rank did nothing but wait for its peers.
+    """
+
+    step: int
+    steps_total: int
+    epoch: int
+    steps: int
+    samples: int
+    seconds: float
+    data_s: float
+    compute_s: float
+    comm_s: float
+    lr: float
+    loss: float | None = None
+    """Mean over the samples of all ranks; None on steps where it wasn't read."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationEvent(Event):
+    """Metrics over the whole validation set, summed over ranks."""
+
+    step: int
+    epoch: int
+    metrics: dict[str, float]
+    samples: int
+    seconds: float
+    best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointEvent(Event):
+    step: int
+    path: str
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryEvent(Event):
+    """One second of one host. None is unknown, and never means 0."""
+
+    gpu_percent: float | None = None
+    gpu_memory_bytes: int | None = None
+    gpu_watts: float | None = None
+    cpu_percent: float | None = None
+    memory_bytes: int | None = None
+    thermal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent(Event):
+    """A line for people: from mlrun (``source="mlrun"``) or from a worker's stdout/stderr."""
+
+    text: str
+    level: str = "info"
+    """info | warning | error"""
+    source: str = "mlrun"
+    """mlrun | stdout | stderr"""
+
+
+@dataclass(frozen=True, slots=True)
+class StateEvent(Event):
+    """What the run or one rank does now: starting, connecting, training, evaluating, saving, stopping, done."""
+
+    state: str
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEvent(Event):
+    """Counters of the link to one neighbour since the start."""
+
+    peer: int
+    kind: str | None
+    bytes_sent: int
+    bytes_received: int
+    send_blocked_s: float
+    receive_blocked_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FailureEvent(Event):
+    """Something ended the run. The first one is the cause; the rest have ``consequence`` set."""
+
+    kind: str
+    """exception | signal | exit | timeout | nonfinite | diverged | lost-host | refused"""
+    message: str
+    step: int | None = None
+    last_lines: list[str] = field(default_factory=list)
+    consequence: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryEvent(Event):
+    """The last event; its ``summary`` is the content of ``summary.json``."""
+
+    summary: dict[str, Any]
+
+
+# Encoding ---------------------------------------------------------------------------------------
+
+M = TypeVar("M", bound=Message)
+
+
+def encode(message: Message) -> bytes:
+    """One line of UTF-8 JSON, newline included."""
+    fields: dict[str, Any] = {"type": type(message).__name__, **dataclasses.asdict(message)}
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes | str) -> Message:
+    """The message on a line.
+
+    Raises:
+        ProtocolError: not JSON, an unknown type, or fields that don't fit the type.
+    """
+    try:
+        fields = json.loads(line)
+    except ValueError as error:
+        raise ProtocolError(f"not a JSON line: {str(line)[:80]!r}") from error
+    if not isinstance(fields, dict):
+        raise ProtocolError(f"not a JSON object: {str(line)[:80]!r}")
+    name = fields.pop("type", None)
+    kind = Message._by_name.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise ProtocolError(f"unknown message type {name!r}")
+    return _build(kind, fields)
+
+
+def _build(kind: type[M], fields: dict[str, Any]) -> M:
+    hints = typing.get_type_hints(kind)
+    known = {f.name for f in dataclasses.fields(kind)}
+    unknown = fields.keys() - known
+    if unknown:
+        raise ProtocolError(f"{kind.__name__} has no field {sorted(unknown)[0]!r}")
+    try:
+        return kind(**{name: _restore(hints[name], value, f"{kind.__name__}.{name}") for name, value in fields.items()})
+    except TypeError as error:
+        raise ProtocolError(f"{kind.__name__}: {error}") from error
+
+
+def _restore(hint: Any, value: Any, where: str) -> Any:
+    """``value`` as the annotated type, checked: what arrives may come from another version or a stranger."""
+    origin = typing.get_origin(hint)
+    if hint is Any:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in typing.get_args(hint):
+            return None
+        return _restore(next(a for a in typing.get_args(hint) if a is not type(None)), value, where)
+    if origin is list and isinstance(value, list):
+        (item,) = typing.get_args(hint)
+        return [_restore(item, v, where) for v in value]
+    if origin is dict and isinstance(value, dict):
+        _, item = typing.get_args(hint)
+        return {k: _restore(item, v, where) for k, v in value.items()}
+    if isinstance(hint, type):
+        if issubclass(hint, Message) and isinstance(value, dict):
+            return _build(hint, {k: v for k, v in value.items() if k != "type"})
+        if hint is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(value, hint) and not (isinstance(value, bool) and hint is not bool):
+            return value
+    raise ProtocolError(f"{where}: {value!r} is not {hint}")

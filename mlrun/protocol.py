@@ -74,6 +74,17 @@ class StartWorkers(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerStart(Message):
+    """The agent's answer to WorkerHello: who this worker is and what it trains."""
+
+    assignment: Assignment
+    spec: dict[str, Any]
+    run_dir: str
+    secret: str = field(repr=False)
+    resume_from: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Plan(Message):
     """Membership of one generation, decided by the launcher; every rank gets the same one.
 

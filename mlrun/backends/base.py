@@ -41,6 +41,16 @@ class StepResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """A named interval on ``time.monotonic()``'s clock, for the timeline."""
+
+    name: str
+    """forward, backward, optimizer, data, or all_reduce:<bucket>"""
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """Metrics over the whole validation set, already summed over ranks."""
 
@@ -79,8 +89,22 @@ class Backend(ABC):
         """Mean training loss of the last step over the samples of all ranks. Collective; reads the device."""
 
     @abstractmethod
-    def finite(self) -> tuple[bool, str]:
-        """Whether this rank's *own* loss and gradients of the last step were finite, and what wasn't. Local."""
+    def applied(self) -> bool:
+        """False where the last step's reduced gradient wasn't finite, so that no update was made.
+
+        The same on every rank without a message. ``on_nonfinite: ignore`` always applies.
+        """
+
+    @abstractmethod
+    def nonfinite(self) -> str | None:
+        """What of this rank's *own* last step wasn't finite ("loss", "gradient of fc.weight"), or None. Local.
+
+        Called after a step that wasn't applied, to name the rank it came from; may compute the step again.
+        """
+
+    @abstractmethod
+    def spans(self) -> list[Span]:
+        """Intervals of the last step: data, forward, backward, optimizer, and one per all-reduced bucket."""
 
     @abstractmethod
     def learning_rate(self) -> float: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from mlrun.errors import RequestError
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, NonNegativeFloat, NonNegativeInt, model_validator
 
 
@@ -137,3 +138,23 @@ class JobSpec(Block):
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("give one of steps and epochs")
         return self
+
+
+def batch_shares(spec: JobSpec, world_size: int) -> list[int]:
+    """Samples of each rank per optimizer step, accumulation included.
+
+    A ``global_batch_size`` is split as equally as possible; the first ranks take one more where it doesn't divide.
+
+    Raises:
+        RequestError: fewer samples than ranks.
+    """
+    if spec.batch_size is not None:
+        return [spec.batch_size * spec.grad_accumulation] * world_size
+    assert spec.global_batch_size is not None
+    each, more = divmod(spec.global_batch_size, world_size)
+    if each == 0:
+        raise RequestError(
+            f"global_batch_size {spec.global_batch_size} leaves some of the {world_size} workers without a sample",
+            fix=f"raise global_batch_size to {world_size} or more, or start fewer workers with -np",
+        )
+    return [each + 1] * more + [each] * (world_size - more)

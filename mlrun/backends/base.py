@@ -114,6 +114,13 @@ class Backend(ABC):
         """Metrics on the validation set. Collective. BatchNorm statistics agree between ranks before it."""
 
     @abstractmethod
+    def settle(self) -> None:
+        """Bring the replicas to one state before ``save`` and ``state_hash``. Collective.
+
+        What isn't reduced at every step (BatchNorm statistics) is averaged between ranks.
+        """
+
+    @abstractmethod
     def state_hash(self) -> str:
         """Hash of this rank's parameters and buffers (hex). Equal hashes: bit-identical replicas."""
 

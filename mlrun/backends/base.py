@@ -120,6 +120,13 @@ class Backend(ABC):
         What isn't reduced at every step (BatchNorm statistics) is averaged between ranks.
         """
 
+    def agree(self) -> None:
+        """Make what ranks keep for themselves (BatchNorm statistics) the same everywhere. Collective.
+
+        ``evaluate`` does it by itself; the loop calls it before ``state_hash`` and ``save``.
+        """
+        return
+
     @abstractmethod
     def state_hash(self) -> str:
         """Hash of this rank's parameters and buffers (hex). Equal hashes: bit-identical replicas."""

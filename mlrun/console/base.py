@@ -1,0 +1,51 @@
+"""Console: what every view of a run is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import TextIO
+
+from mlrun.protocol import Event
+
+
+class Console(ABC):
+    """A consumer of a run's events, given in the order of ``events.jsonl``. One thread calls it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._gone = False
+
+    def show(self, event: Event) -> None:
+        """Take in one event. Never raises for a reader that went away: training doesn't need one."""
+        if self._gone:
+            return
+        try:
+            self._show(event)
+        except OSError:
+            self._gone = True
+
+    def close(self) -> None:
+        """Print how the run ended and leave the terminal as it was. May be called twice."""
+        if self._gone:
+            return
+        try:
+            self._close()
+            self._stream.flush()
+        except OSError:
+            pass
+        self._gone = True
+
+    @abstractmethod
+    def _show(self, event: Event) -> None: ...
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+    def __enter__(self) -> Console:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

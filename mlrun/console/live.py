@@ -1,0 +1,72 @@
+"""The live view: the whole screen of a terminal, redrawn a few times a second where something changed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TextIO
+
+from rich.console import Console as Terminal
+from rich.live import Live
+
+from mlrun.console.base import Console
+from mlrun.console.frame import frame, last_frame
+from mlrun.console.model import Run
+from mlrun.console.result import result
+from mlrun.protocol import Event
+
+PERIOD_S = 0.25
+CLOCK_S = 1.0
+"""The elapsed time moves on its own, once a second."""
+
+
+class LiveConsole(Console):
+    """Draws on the terminal's alternate screen, so that resizing leaves no debris and the end restores it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._terminal = Terminal(file=stream, highlight=False, markup=False, emoji=False)
+        self._run = Run()
+        self._lock = threading.Lock()
+        self._changed = threading.Event()
+        self._closing = threading.Event()
+        self._screen = Live(
+            console=self._terminal,
+            screen=True,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._screen.start()
+        self._drawer = threading.Thread(target=self._draw_until_closed, name="console", daemon=True)
+        self._drawer.start()
+
+    def _show(self, event: Event) -> None:
+        with self._lock:
+            self._run.apply(event)
+        self._changed.set()
+
+    def _draw_until_closed(self) -> None:
+        try:
+            while not self._closing.wait(PERIOD_S):
+                self._changed.wait(CLOCK_S - PERIOD_S)
+                self._changed.clear()
+                self._draw()
+        except OSError:
+            self._gone = True
+
+    def _draw(self) -> None:
+        width, height = self._terminal.size
+        with self._lock:
+            self._screen.update(frame(self._run, width, height, time.time()), refresh=True)
+
+    def _close(self) -> None:
+        self._closing.set()
+        self._changed.set()
+        self._drawer.join()
+        self._screen.stop()
+        if self._run.started is not None:
+            self._terminal.print(last_frame(self._run, self._terminal.width, self._run.latest or 0.0))
+            self._terminal.print()
+        for line in result(self._run):
+            self._terminal.print(line, soft_wrap=True)

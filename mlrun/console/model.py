@@ -1,0 +1,209 @@
+"""What is known of a run, folded from its events. Every view draws from this and nothing else.
+
+Read from ``StateEvent.detail``, wherever a key is present: ``name`` (of the job), ``world_size``,
+``steps_total``, ``unit`` ("images"), ``run_dir``, ``device``. What no event has told stays None.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlrun.protocol import (
+    CheckpointEvent,
+    EvaluationEvent,
+    Event,
+    FailureEvent,
+    LogEvent,
+    StateEvent,
+    StepEvent,
+    SummaryEvent,
+    TelemetryEvent,
+)
+
+HISTORY = 240
+"""Values kept for a sparkline: more than a wide terminal shows."""
+WINDOW_S = 3.0
+"""Speeds are means over about this much training time, so that figures can be read."""
+
+
+def _history() -> deque[float]:
+    return deque(maxlen=HISTORY)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Milliseconds of one optimizer step."""
+
+    data_ms: float
+    compute_ms: float
+    waiting_ms: float
+
+    @property
+    def total_ms(self) -> float:
+        return self.data_ms + self.compute_ms + self.waiting_ms
+
+
+@dataclass(slots=True)
+class Worker:
+    """One rank."""
+
+    rank: int
+    host: str | None = None
+    device: str | None = None
+    state: str | None = None
+    speed: float | None = None
+    """Samples per second."""
+    speeds: deque[float] = field(default_factory=_history)
+    split: Split | None = None
+    recent: deque[StepEvent] = field(default_factory=deque)
+
+    def stepped(self, event: StepEvent) -> None:
+        self.recent.append(event)
+        while sum(e.seconds for e in self.recent) - self.recent[0].seconds >= WINDOW_S:
+            self.recent.popleft()
+        seconds = sum(e.seconds for e in self.recent)
+        steps = sum(e.steps for e in self.recent)
+        if seconds > 0:
+            self.speed = sum(e.samples for e in self.recent) / seconds
+        if event.seconds > 0:
+            self.speeds.append(event.samples / event.seconds)
+        if steps > 0:
+            self.split = Split(
+                1e3 * sum(e.data_s for e in self.recent) / steps,
+                1e3 * sum(e.compute_s for e in self.recent) / steps,
+                1e3 * sum(e.comm_s for e in self.recent) / steps,
+            )
+
+
+@dataclass(slots=True)
+class Run:
+    """One run, as far as its events have told."""
+
+    name: str | None = None
+    world_size: int | None = None
+    unit: str = "samples"
+    run_dir: str | None = None
+    state: str | None = None
+    started: float | None = None
+    """``time`` of the first event."""
+    latest: float | None = None
+    """``time`` of the newest event."""
+    step: int | None = None
+    steps_total: int | None = None
+    epoch: int | None = None
+    lr: float | None = None
+    loss: float | None = None
+    losses: deque[float] = field(default_factory=_history)
+    metrics: dict[str, float] = field(default_factory=dict)
+    metric_history: dict[str, deque[float]] = field(default_factory=dict)
+    speeds: deque[float] = field(default_factory=_history)
+    """Samples per second of all ranks together."""
+    workers: dict[int, Worker] = field(default_factory=dict)
+    telemetry: dict[str, TelemetryEvent] = field(default_factory=dict)
+    """The newest of each host."""
+    logs: deque[LogEvent] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    failures: list[FailureEvent] = field(default_factory=list)
+    summary: dict[str, Any] | None = None
+    _loss_step: int = -1
+    _evaluated_step: int = -1
+
+    def apply(self, event: Event) -> None:
+        """Fold one more event in."""
+        self.started = event.time if self.started is None else self.started
+        self.latest = event.time if self.latest is None else max(self.latest, event.time)
+        if event.rank is not None:
+            worker = self.workers.setdefault(event.rank, Worker(event.rank))
+            worker.host = event.host or worker.host
+        if isinstance(event, StepEvent):
+            self._stepped(event)
+        elif isinstance(event, TelemetryEvent):
+            if event.host is not None:
+                self.telemetry[event.host] = event
+        elif isinstance(event, LogEvent):
+            self.logs.append(event)
+        elif isinstance(event, StateEvent):
+            self._changed(event)
+        elif isinstance(event, EvaluationEvent):
+            self._evaluated(event)
+        elif isinstance(event, CheckpointEvent):
+            self.step = max(self.step or 0, event.step)
+        elif isinstance(event, FailureEvent):
+            self.failures.append(event)
+        elif isinstance(event, SummaryEvent):
+            self.summary = event.summary
+
+    def _stepped(self, event: StepEvent) -> None:
+        self.step = max(self.step or 0, event.step)
+        self.steps_total, self.epoch, self.lr = event.steps_total, event.epoch, event.lr
+        if event.loss is not None and event.step > self._loss_step:
+            self.loss, self._loss_step = event.loss, event.step
+            self.losses.append(event.loss)
+        if event.rank is None:
+            return
+        worker = self.workers[event.rank]
+        worker.stepped(event)
+        worker.state = "training"
+        if event.rank == min(self.workers) and (total := self.speed) is not None:
+            self.speeds.append(total)
+
+    def _changed(self, event: StateEvent) -> None:
+        detail = event.detail
+        self.name = detail.get("name", self.name)
+        self.world_size = detail.get("world_size", self.world_size)
+        self.unit = detail.get("unit", self.unit)
+        self.run_dir = detail.get("run_dir", self.run_dir)
+        self.steps_total = detail.get("steps_total", self.steps_total)
+        if event.rank is None:
+            self.state = event.state
+        else:
+            worker = self.workers[event.rank]
+            worker.state = event.state
+            worker.device = detail.get("device", worker.device)
+
+    def _evaluated(self, event: EvaluationEvent) -> None:
+        if event.step <= self._evaluated_step:
+            return  # every rank tells the same metrics
+        self._evaluated_step = event.step
+        self.metrics = event.metrics
+        for name, value in event.metrics.items():
+            self.metric_history.setdefault(name, _history()).append(value)
+
+    @property
+    def speed(self) -> float | None:
+        """Samples per second of all ranks together; None until every rank has told its own."""
+        known = [w.speed for w in self.workers.values() if w.speed is not None]
+        return sum(known) if known and len(known) == (self.world_size or len(self.workers)) else None
+
+    @property
+    def phase(self) -> str | None:
+        """What most of the run does now: the ranks know better than the launcher while they train."""
+        states = [w.state for w in self.workers.values() if w.state is not None]
+        if self.summary is not None or not states or self.state in ("stopping", "done", "failed"):
+            return self.state
+        return max(states, key=states.count)
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds of training still to do, at the present step time of the slowest rank."""
+        splits = [w.split.total_ms for w in self.workers.values() if w.split is not None]
+        if not splits or self.step is None or self.steps_total is None:
+            return None
+        return max(self.steps_total - self.step, 0) * max(splits) / 1e3
+
+    @property
+    def cause(self) -> FailureEvent | None:
+        """The first failure that isn't a consequence of another."""
+        return next((f for f in self.failures if not f.consequence), None)
+
+    def use(self, worker: Worker) -> tuple[str, float | None]:
+        """("GPU" | "CPU", percent) of the worker's host: the GPU wherever it can be read."""
+        told = self.telemetry.get(worker.host) if worker.host is not None else None
+        if told is None:
+            return "GPU" if worker.device in ("mps", "cuda") else "CPU", None
+        if told.gpu_percent is not None:
+            return "GPU", told.gpu_percent
+        if worker.device in ("mps", "cuda"):
+            return "GPU", None
+        return "CPU", told.cpu_percent

@@ -1,0 +1,98 @@
+"""How a run ended, in a few lines: the end of every view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from mlrun.console import text
+from mlrun.console.model import Run
+from mlrun.protocol import FailureEvent
+
+_STYLES = {"done": "bold green", "failed": "bold red"}
+
+
+def result(run: Run) -> Iterator[Text]:
+    """The lines; none where the run never got to tell anything."""
+    summary = run.summary or {}
+    if run.started is None:
+        return
+    status = summary.get("status") or ("failed" if run.failures else run.state or "unknown")
+    yield Text.assemble(
+        (status, _STYLES.get(status, "bold yellow")), (f"  {run.name or ''}", "bold"), f"  {_progress(run)}"
+    )
+    if run.failures:
+        yield from _failures(run)
+    yield from _figures(run, summary)
+    yield from _next(run, summary)
+
+
+def _progress(run: Run) -> str:
+    elapsed = text.duration((run.latest or 0) - (run.started or 0))
+    if run.step is None:
+        return f"before the first step, after {elapsed}"
+    total = f" of {run.steps_total:,}" if run.steps_total and run.steps_total != run.step else ""
+    return f"{run.step:,}{total} steps in {elapsed}"
+
+
+def failure_place(failure: FailureEvent) -> str:
+    rank = None if failure.rank is None else f"rank {failure.rank}"
+    place = " on ".join(part for part in (rank, failure.host) if part) or "mlrun"
+    return place if failure.step is None else f"{place}, step {failure.step}"
+
+
+def _failures(run: Run) -> Iterator[Text]:
+    cause = run.cause or run.failures[0]
+    yield Text.assemble("  ", (f"{failure_place(cause)}: ", "bold"), (text.clean(cause.message), "red"))
+    for line in cause.last_lines:
+        yield Text.assemble(("  │ ", "red"), text.clean(line))
+    rest = [f for f in run.failures if f is not cause]
+    if rest:
+        yield Text("  then, as consequences:", style="dim")
+    for failure in rest:
+        message = text.clean(failure.message.partition("\n")[0])
+        yield Text(f"    {failure_place(failure)}: {message}", style="dim")
+
+
+def _figures(run: Run, summary: dict[str, Any]) -> Iterator[Text]:
+    quality = {**run.metrics, **(summary.get("metrics") or {})}
+    loss = summary.get("loss", run.loss)
+    told = [f"{name} {text.number(value)}" for name, value in quality.items()]
+    if loss is not None:
+        told.append(f"training loss {text.number(loss)}")
+    if told:
+        yield _line("result", "   ".join(told))
+    ranks = summary.get("ranks") or []
+    speeds = {r["rank"]: r.get("samples_per_second") for r in ranks} or {
+        w.rank: w.speed for w in run.workers.values()
+    }
+    total = summary.get("samples_per_second", run.speed)
+    if total is not None:
+        each = "   ".join(f"rank {rank} {text.speed(speeds[rank])}" for rank in sorted(speeds))
+        yield _line(f"{run.unit}/s", f"{text.speed(total)}" + (f"   {each}" if len(speeds) > 1 else ""))
+    agree = summary.get("hashes_agree")
+    if agree is not None and len(ranks) > 1:
+        words = f"equal on all {len(ranks)} ranks" if agree else "DIFFER between ranks"
+        digest = summary.get("parameter_hash")
+        yield _line(
+            "parameters", f"{words}   {digest[:16]}" if digest else words, None if agree else "bold red"
+        )
+
+
+def _next(run: Run, summary: dict[str, Any]) -> Iterator[Text]:
+    folder = summary.get("run_dir") or run.run_dir
+    if folder is None:
+        return
+    yield _line("run folder", folder)
+    checkpoint = summary.get("checkpoint")
+    if checkpoint is None:
+        return
+    yield _line("go on", f"mlrun resume {Path(folder).name}")
+    yield _line("load", f'safetensors.torch.load_file("{checkpoint}/model.safetensors")')
+
+
+def _line(name: str, value: str, style: str | None = None) -> Text:
+    return Text.assemble((f"  {name:<12}", "dim"), (value, style or ""))

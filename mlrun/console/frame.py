@@ -14,7 +14,9 @@ from mlrun.console.result import failure_place
 DATA, COMPUTE, WAITING = ("▓", "yellow"), ("█", "green"), ("░", "red")
 """A character of its own for each share of a step, so that it reads without colour too."""
 LEVEL_STYLES = {"warning": "yellow", "error": "red"}
-MIN_WIDTH, MIN_HEIGHT = 40, 10
+MIN_WIDTH, MIN_HEIGHT = 60, 12
+LOG_LINES = 4
+"""Kept free for the log, however many ranks there are."""
 
 
 def frame(run: Run, width: int, height: int, now: float) -> RenderableType:
@@ -22,16 +24,16 @@ def frame(run: Run, width: int, height: int, now: float) -> RenderableType:
     width, height = max(width, MIN_WIDTH), max(height, MIN_HEIGHT)
     top = [*_head(run, width, now), Text(), *_tiles(run, width), Text()]
     failure = _failure(run, width, most=max(4, height // 3))
-    left = height - len(top) - len(failure)
-    rows = workers(run, width, most=max(1, left - 6))
-    log = _log(run, width, most=left - len(rows) - 2)
-    return Group(*top, *rows, Text(), *failure, *log)
+    room = height - len(top) - len(failure) - 2  # heading and legend of the workers
+    ranks = max(1, min(len(run.workers), room - LOG_LINES))
+    return Group(*top, *_workers(run, width, ranks), _legend(), *failure, *_log(run, room - ranks))
 
 
 def last_frame(run: Run, width: int, now: float) -> RenderableType:
     """What stays above the prompt once the run is over."""
     width = max(width, MIN_WIDTH)
-    return Group(*_head(run, width, now), Text(), *_tiles(run, width), Text(), *workers(run, width))
+    rows = _workers(run, width, max(1, len(run.workers)))
+    return Group(*_head(run, width, now), Text(), *_tiles(run, width), Text(), *rows, _legend())
 
 
 def _head(run: Run, width: int, now: float) -> list[RenderableType]:
@@ -48,7 +50,8 @@ def _head(run: Run, width: int, now: float) -> list[RenderableType]:
     count = text.UNKNOWN if run.step is None else f"{run.step:,}"
     total = f"/{run.steps_total:,}" if run.steps_total else ""
     share = text.percent(None if done is None else 100 * done)
-    figures = Text(f" step {count}{total} {share:>6}   {text.duration(run.eta_s)} left ")
+    left = "" if run.summary is not None else f"   {text.duration(run.eta_s)} left"
+    figures = Text(f" step {count}{total} {share:>6}{left} ")
     return [title, _ends(_bar(done, width - 1 - len(figures), "cyan", left=" "), figures, width)]
 
 
@@ -81,22 +84,22 @@ def _tiles(run: Run, width: int) -> list[RenderableType]:
     return [figures, courses]
 
 
-def workers(run: Run, width: int, most: int | None = None) -> list[RenderableType]:
-    """A heading, a row for each rank (at most ``most``), and what the bar of a step is made of."""
+def _workers(run: Run, width: int, most: int) -> list[RenderableType]:
+    """A heading and a row for each rank, at most ``most`` lines of these."""
     known = sorted(run.workers.values(), key=lambda w: w.rank)
     if not known:
         return [Text(" waiting for the workers to start", style="dim")]
-    shown = known if most is None or len(known) <= most else known[: most - 1]
+    shown = known if len(known) <= most else known[: most - 1]
     host = min(max(len(w.host or text.UNKNOWN) for w in known), 20 if width >= 100 else 11)
     host = max(host, 4)
-    free = max(width - host - 54, 16)
-    use, course = free * 3 // 10, free * 3 // 10
+    free = max(width - host - 50, 6)
+    use, course = min(free * 3 // 10, 24), free * 3 // 10
     split = free - use - course
     table = Table.grid(padding=(0, 2, 0, 0))
     for justify in ("right", "left", "left", "left", "left", "left"):
         table.add_column(justify=justify, no_wrap=True)
-    titles = ("rank", "host", "device", "use", f"{f'{run.unit}/s':>8}", f"{'step':>8}  {_legend()}")
-    table.add_row(*(Text.from_markup(title, style="dim") for title in titles))
+    titles = ("rank", "host", "device", "use", f"{f'{run.unit}/s':>8}", f"{'step':>8}")
+    table.add_row(*(Text(title, style="dim") for title in titles))
     for worker in shown:
         table.add_row(
             Text(str(worker.rank), style="bold"),
@@ -112,10 +115,10 @@ def workers(run: Run, width: int, most: int | None = None) -> list[RenderableTyp
     return rows
 
 
-def _legend() -> str:
-    return " ".join(
-        f"[{s}]{c}[/] {n}" for (c, s), n in ((DATA, "data"), (COMPUTE, "compute"), (WAITING, "wait"))
-    )
+def _legend() -> Rule:
+    parts = ((DATA, " data  "), (COMPUTE, " compute  "), (WAITING, " waiting"))
+    title = Text.assemble(*(piece for mark, name in parts for piece in (mark, (name, "dim"))))
+    return Rule(title, style="bright_black", align="right")
 
 
 def _cut(value: str | None, width: int) -> Text:
@@ -165,15 +168,10 @@ def _failure(run: Run, width: int, most: int) -> list[RenderableType]:
     return [Rule("failed", style="red", align="left"), *lines, Text()]
 
 
-def _log(run: Run, width: int, most: int) -> list[RenderableType]:
-    if most < 2:
-        return []
-    lines: list[RenderableType] = [Rule(style="bright_black")]
-    for event in list(run.logs)[-(most - 1) :]:
-        where = event.host or "mlrun" if event.rank is None else f"rank {event.rank}"
-        line = Text.assemble(
-            (f" {where:<8}", "dim"), (text.clean(event.text), LEVEL_STYLES.get(event.level, "")), no_wrap=True
-        )
-        line.truncate(width - 1, overflow="ellipsis")
-        lines.append(line)
+def _log(run: Run, most: int) -> list[RenderableType]:
+    lines: list[RenderableType] = []
+    for event in list(run.logs)[-most:] if most > 0 else []:
+        where = (event.host or "mlrun") if event.rank is None else f"rank {event.rank}"
+        told = (text.clean(event.text), LEVEL_STYLES.get(event.level, ""))
+        lines.append(Text.assemble((f" {where:<8}", "dim"), told, no_wrap=True, overflow="ellipsis"))
     return lines

@@ -180,7 +180,9 @@ class Run:
     def phase(self) -> str | None:
         """What most of the run does now: the ranks know better than the launcher while they train."""
         states = [w.state for w in self.workers.values() if w.state is not None]
-        if self.summary is not None or not states or self.state in ("stopping", "done", "failed"):
+        if self.summary is not None:
+            return self.summary.get("status", self.state)
+        if not states or self.state in ("stopping", "done", "failed"):
             return self.state
         return max(states, key=states.count)
 

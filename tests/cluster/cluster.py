@@ -1,0 +1,380 @@
+"""A room of Macs on one Linux machine: namespaces with an sshd each, joined by shaped links.
+
+Every host has its own network, processes, host name, home folder, ``/tmp``, ``/run`` and host keys; the
+launcher has its own network and home, with a key that every host admits. The namespaces have no names:
+they live in the processes that hold them, and the kernel ends those when this process ends, however it
+ends. Needs root, OpenSSH's server and iproute2.
+
+``python -m tests.cluster.cluster 4`` builds four hosts and opens a shell on the launcher.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import itertools
+import os
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import psutil
+
+# Hosts have a /tmp of their own, so their folders can't be below it.
+ROOTS = Path("/var/tmp")
+PREFIX = "mlrun-cluster-"
+START_DEADLINE_S = 30.0
+MACOS_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
+"""All that a command over ssh gets on a Mac."""
+
+
+def missing() -> str | None:
+    """Why no cluster can be built here, or None."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "the test cluster needs Linux and root"
+    tools = ("/usr/sbin/sshd", "ssh", "ssh-keygen", "ip", "tc", "unshare", "nsenter", "setpriv")
+    absent = [tool for tool in tools if shutil.which(tool) is None]
+    return f"the test cluster needs {', '.join(absent)}" if absent else None
+
+
+@dataclass(frozen=True)
+class Network:
+    """One switch, or, between two hosts, one cable.
+
+    Networks with the same ``subnet`` are one switch: that gives hosts two interfaces on one subnet.
+    ``interfaces`` is the interface's name on every host, or a mapping of host to name for those that take
+    part. ``mbit`` limits each port in both directions.
+    """
+
+    subnet: str
+    interfaces: str | Mapping[str, str]
+    mbit: float | None = None
+
+    def interface_of(self, host: str) -> str | None:
+        return self.interfaces if isinstance(self.interfaces, str) else self.interfaces.get(host)
+
+
+OFFICE = Network("10.71.0.0/24", "en0", mbit=1000)
+"""The network that the launcher is on too: always the first one."""
+
+
+@dataclass
+class Node:
+    """A machine of the cluster: a host, the launcher or the switch."""
+
+    name: str
+    folder: Path
+    shell: str = "/bin/bash"
+    addresses: dict[str, str] = field(default_factory=dict)
+    """Interface -> IPv4 address."""
+    _holder: subprocess.Popen[str] | None = None
+    pid: int = 0
+    """The process that holds the namespaces: sshd on a host."""
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    def command(self, argv: Sequence[str], cwd: Path | None = None) -> list[str]:
+        """``argv`` as a command for this machine, by default in its home; it ends when the caller's thread ends."""
+        enter = ["nsenter", "-t", str(self.pid), "--net", "--mount", "--uts", f"--wd={cwd or self.home}"]
+        return ["setpriv", "--pdeathsig", "KILL", *enter, *argv]
+
+    def environment(self) -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], "HOME": str(self.home), "USER": "root", "LANG": "C.UTF-8"}
+
+    def popen(self, argv: Sequence[str], **options: Any) -> subprocess.Popen[str]:
+        """Start ``argv`` on this machine; the process id is the command's own."""
+        defaults: dict[str, Any] = {"text": True, "env": self.environment()}
+        return subprocess.Popen(self.command(argv, options.pop("cwd", None)), **defaults | options)
+
+    def run(
+        self, argv: Sequence[str], timeout: float = 60, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Run ``argv`` on this machine to its end."""
+        defaults: dict[str, Any] = {"text": True, "env": self.environment(), "capture_output": True}
+        command = self.command(argv, options.pop("cwd", None))
+        return subprocess.run(command, check=False, timeout=timeout, **defaults | options)
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything that runs here, but for sshd and what holds the namespaces."""
+        if self._holder is None or not self.is_up:
+            return []
+        space = os.stat(f"/proc/{self.pid}/ns/net").st_ino
+        holders = {self.pid, self._holder.pid}
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(OSError, psutil.NoSuchProcess):
+                here = os.stat(f"/proc/{process.pid}/ns/net").st_ino == space
+                if here and process.pid not in holders and not process.name().startswith("sshd"):
+                    found.append(process)
+        return found
+
+    def byte_counts(self, interface: str) -> tuple[int, int]:
+        """Bytes sent and received by an interface so far."""
+        for line in Path(f"/proc/{self.pid}/net/dev").read_text().splitlines():
+            name, _, numbers = line.partition(":")
+            if name.strip() == interface:
+                counters = numbers.split()
+                return int(counters[8]), int(counters[0])
+        raise KeyError(f"{self.name} has no interface {interface}")
+
+    def set_interface(self, interface: str, *, up: bool) -> None:
+        """Plug or unplug a cable."""
+        self.batch("ip", [f"link set {interface} {'up' if up else 'down'}"])
+
+    @property
+    def is_up(self) -> bool:
+        return self._holder is not None and self._holder.poll() is None
+
+    def power_off(self) -> None:
+        """End everything on this machine at once, without a goodbye."""
+        if self._holder is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            self._holder.kill()
+            self._holder.wait()
+
+    def batch(self, tool: str, lines: Iterable[str]) -> None:
+        """Many commands of ``ip`` or ``tc`` in this machine's network."""
+        argv = ["nsenter", "-t", str(self.pid), "--net", tool, "-batch", "-"]
+        subprocess.run(argv, input="\n".join(lines), text=True, check=True, timeout=START_DEADLINE_S)
+
+    def boot(self, script: str, *, own_processes: bool) -> None:
+        """Make the namespaces, held by ``script``, which says ``ready`` before its last command."""
+        spaces = ["--net", "--uts", "--mount"]
+        if own_processes:
+            spaces += ["--pid", "--fork", "--kill-child", "--mount-proc"]
+        self._holder = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "unshare", *spaces, "/bin/sh", "-euc", script],
+            stdout=subprocess.PIPE,
+            stderr=self.log.open("w"),
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+        )
+
+    def await_boot(self) -> None:
+        assert self._holder is not None
+        assert self._holder.stdout is not None
+        ready, _, _ = select.select([self._holder.stdout], [], [], START_DEADLINE_S)
+        if not ready or self._holder.stdout.readline() != "ready\n":
+            raise RuntimeError(f"{self.name} didn't start: {self.log.read_text()}")
+        children = psutil.Process(self._holder.pid).children()
+        self.pid = children[0].pid if children else self._holder.pid
+
+
+class Cluster:
+    """N hosts ``mac1`` … ``macN``, a launcher, and the networks between them; a context manager."""
+
+    def __init__(
+        self,
+        hosts: int = 4,
+        networks: Sequence[Network] = (OFFICE,),
+        shells: Mapping[str, str] | None = None,
+    ) -> None:
+        _sweep()
+        self.root = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=ROOTS))
+        self.networks = networks
+        names = [f"mac{i}" for i in range(1, hosts + 1)]
+        shells = shells or {}
+        self.hosts = {name: self._node(name, shells.get(name, "/bin/bash")) for name in names}
+        self.launcher = self._node("launcher")
+        self._switch = self._node("switch")
+
+    def __enter__(self) -> Cluster:
+        try:
+            self._give_addresses()
+            self._write_files()
+            self._boot()
+            self._wire()
+            self._await_sshd()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for process in self.launcher.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        for node in (*self.hosts.values(), self.launcher, self._switch):
+            node.power_off()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def leftovers(self) -> dict[str, list[str]]:
+        """Host -> command lines of what still runs there; hosts with nothing are left out."""
+        found: dict[str, list[str]] = {}
+        for name, host in self.hosts.items():
+            for process in host.processes():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    found.setdefault(name, []).append(shlex.join(process.cmdline()))
+        return found
+
+    def _node(self, name: str, shell: str = "/bin/bash") -> Node:
+        node = Node(name, self.root / name, shell)
+        (node.home / ".ssh").mkdir(parents=True, mode=0o700)
+        (node.folder / "tmp").mkdir(mode=0o1777)
+        return node
+
+    def _give_addresses(self) -> None:
+        free = {n.subnet: ipaddress.ip_network(n.subnet).hosts() for n in self.networks}
+        self.launcher.addresses["en0"] = str(next(free[self.networks[0].subnet]))
+        for network in self.networks:
+            for name, host in self.hosts.items():
+                interface = network.interface_of(name)
+                if interface is not None:
+                    host.addresses[interface] = str(next(free[network.subnet]))
+
+    def _write_files(self) -> None:
+        everyone = [*self.hosts.values(), self.launcher]
+        names = [f"{next(iter(node.addresses.values()))} {node.name}" for node in everyone]
+        key = _make_key(self.launcher.home / ".ssh" / "id_ed25519")
+        known = []
+        for host in self.hosts.values():
+            public = _make_key(host.folder / "host_key")
+            known += [f"{address} {public}" for address in (host.name, *host.addresses.values())]
+            (host.home / ".ssh" / "authorized_keys").write_text(f"{key}\n")
+            (host.folder / "sshd_config").write_text(_sshd_config(host))
+        (self.launcher.home / ".ssh" / "known_hosts").write_text("\n".join(known) + "\n")
+        for node in everyone:
+            others = [
+                line for line in Path("/etc/passwd").read_text().splitlines() if not line.startswith("root:")
+            ]
+            passwd = [f"root:x:0:0:root:{node.home}:{node.shell}", *others]
+            (node.folder / "passwd").write_text("\n".join(passwd) + "\n")
+            (node.folder / "hosts").write_text(
+                "\n".join(["127.0.0.1 localhost", "::1 localhost", *names]) + "\n"
+            )
+
+    def _boot(self) -> None:
+        for host in self.hosts.values():
+            last = f"exec /usr/sbin/sshd -D -e -f {host.folder}/sshd_config"
+            host.boot(_identity(host, own_disk=True) + last, own_processes=True)
+        self.launcher.boot(
+            _identity(self.launcher, own_disk=False) + "exec sleep infinity", own_processes=False
+        )
+        self._switch.boot("ip link set lo up; echo ready; exec sleep infinity", own_processes=False)
+        for node in (*self.hosts.values(), self.launcher, self._switch):
+            node.await_boot()
+
+    def _wire(self) -> None:
+        bridges: dict[str, str] = {}
+        ports = (f"port{number}" for number in itertools.count())
+        for index, network in enumerate(self.networks):
+            if network.subnet not in bridges:
+                bridges[network.subnet] = bridge = f"switch{index}"
+                self._switch.batch("ip", [f"link add {bridge} type bridge", f"link set {bridge} up"])
+            members = {name: network.interface_of(name) for name in self.hosts}
+            for name, interface in members.items():
+                if interface is not None:
+                    self._plug(self.hosts[name], interface, network, bridges[network.subnet], next(ports))
+            if index == 0:
+                self._plug(self.launcher, "en0", network, bridges[network.subnet], next(ports))
+
+    def _plug(self, node: Node, interface: str, network: Network, bridge: str, port: str) -> None:
+        length = ipaddress.ip_network(network.subnet).prefixlen
+        self._switch.batch(
+            "ip",
+            [
+                f"link add {port} type veth peer name {interface} netns {node.pid}",
+                f"link set {port} master {bridge} up",
+            ],
+        )
+        node.batch(
+            "ip",
+            [f"addr add {node.addresses[interface]}/{length} dev {interface}", f"link set {interface} up"],
+        )
+        if network.mbit is not None:
+            # A tenth of a second of data: less would let 64 KiB segments of veth fall out of the bucket.
+            limit = f"rate {network.mbit}mbit burst {max(131072, int(network.mbit * 1250))} latency 100ms"
+            self._switch.batch("tc", [f"qdisc add dev {port} root tbf {limit}"])
+            node.batch("tc", [f"qdisc add dev {interface} root tbf {limit}"])
+
+    def _await_sshd(self) -> None:
+        deadline = time.monotonic() + START_DEADLINE_S
+        for host in self.hosts.values():
+            while "Server listening on 0.0.0.0" not in host.log.read_text():
+                if not host.is_up or time.monotonic() > deadline:
+                    raise RuntimeError(f"sshd of {host.name} didn't start: {host.log.read_text()}")
+                time.sleep(0.01)
+
+
+def _identity(node: Node, *, own_disk: bool) -> str:
+    """Shell lines that make the namespaces look like a machine of their own."""
+    lines = [
+        f"hostname {node.name}",
+        f"mount --bind {node.folder}/passwd /etc/passwd",
+        f"mount --bind {node.folder}/hosts /etc/hosts",
+        "ip link set lo up",
+        # An interface answers for its own address only, as separate cables would.
+        "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore",
+        "echo 2 > /proc/sys/net/ipv4/conf/all/arp_announce",
+        "echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad",
+    ]
+    if own_disk:
+        lines += [f"mount --bind {node.folder}/tmp /tmp", "mount -t tmpfs tmpfs /run", "mkdir /run/sshd"]
+    return "\n".join([*lines, "echo ready", ""])
+
+
+def _sshd_config(host: Node) -> str:
+    return "\n".join(
+        [
+            "Port 22",
+            f"HostKey {host.folder}/host_key",
+            "AuthorizedKeysFile .ssh/authorized_keys",
+            "PermitRootLogin prohibit-password",
+            "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
+            "UsePAM no",
+            "UseDNS no",
+            "StrictModes no",
+            "MaxStartups 200",
+            "PidFile none",
+            f"SetEnv PATH={MACOS_PATH}",
+            "",
+        ]
+    )
+
+
+def _make_key(path: Path) -> str:
+    argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "cluster", "-f", str(path)]
+    subprocess.run(argv, check=True, timeout=START_DEADLINE_S)
+    return path.with_name(path.name + ".pub").read_text().strip()
+
+
+def _sweep() -> None:
+    """Remove the folders of clusters whose process was killed; their namespaces went with it."""
+    for folder in ROOTS.glob(f"{PREFIX}*"):
+        owner = folder.name.removeprefix(PREFIX).split("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    reason = missing()
+    if reason is not None:
+        sys.exit(f"Skipped: {reason}.")
+    with Cluster(hosts=int(sys.argv[1]) if len(sys.argv) > 1 else 4) as cluster:
+        sys.stdout.write(f"Launcher of {', '.join(cluster.hosts)}; try: ssh mac1 hostname\n")
+        sys.stdout.flush()
+        cluster.launcher.popen(["bash", "--norc"]).wait()

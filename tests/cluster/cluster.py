@@ -90,7 +90,7 @@ class Node:
         return self.folder / "log"
 
     def command(self, argv: Sequence[str], cwd: Path | None = None) -> list[str]:
-        """``argv`` as a command for this machine, by default in its home; it ends when the caller's thread ends."""
+        """``argv`` as a command for this machine; it ends when the thread that started it ends."""
         enter = ["nsenter", "-t", str(self.pid), "--net", "--mount", "--uts", f"--wd={cwd or self.home}"]
         return ["setpriv", "--pdeathsig", "KILL", *enter, *argv]
 

@@ -13,7 +13,7 @@ from mlrun.spec import JobSpec
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The plan of the training, known once model and data are built. The same on every rank but ``batch_size``."""
+    """The plan of the training, once model and data are built. The same on every rank but ``batch_size``."""
 
     steps_per_epoch: int
     steps_total: int
@@ -61,7 +61,7 @@ class Evaluation:
 class Backend(ABC):
     """One framework training one model on one rank.
 
-    Life: ``build`` once, then ``step`` for each global step, ``evaluate`` and ``save``/``load`` between steps.
+    Life: ``build`` once, then ``step`` for each global step; ``evaluate``, ``save``, ``load`` between steps.
     A changed membership is ``rebind``: no graph or trace may hold the world size as a constant.
     """
 
@@ -82,7 +82,7 @@ class Backend(ABC):
 
     @abstractmethod
     def step(self, step: int) -> StepResult:
-        """Global optimizer step ``step`` (from 0), whose data is a function of (seed, epoch, step, rank, size)."""
+        """Global optimizer step ``step`` (from 0); its data follow from (seed, epoch, step, rank, size)."""
 
     @abstractmethod
     def loss(self) -> float:
@@ -97,9 +97,9 @@ class Backend(ABC):
 
     @abstractmethod
     def nonfinite(self) -> str | None:
-        """What of this rank's *own* last step wasn't finite ("loss", "gradient of fc.weight"), or None. Local.
+        """What of this rank's *own* last step wasn't finite ("loss", "gradient of fc.weight"), or None.
 
-        Called after a step that wasn't applied, to name the rank it came from; may compute the step again.
+        Local. Called after a step that wasn't applied, to name the rank it came from; may compute again.
         """
 
     @abstractmethod
@@ -112,13 +112,6 @@ class Backend(ABC):
     @abstractmethod
     def evaluate(self) -> Evaluation:
         """Metrics on the validation set. Collective. BatchNorm statistics agree between ranks before it."""
-
-    @abstractmethod
-    def settle(self) -> None:
-        """Bring the replicas to one state before ``save`` and ``state_hash``. Collective.
-
-        What isn't reduced at every step (BatchNorm statistics) is averaged between ranks.
-        """
 
     def agree(self) -> None:
         """Make what ranks keep for themselves (BatchNorm statistics) the same everywhere. Collective.

@@ -1,0 +1,55 @@
+"""Backends by name. Only the chosen one is imported: a framework costs seconds and may not be installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+
+from mlrun.backends.base import Backend
+from mlrun.errors import RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    module: str
+    class_name: str
+    needs: str | None
+    """The import that must be installed, and the extra of the same name that installs it."""
+
+
+_BACKENDS = {
+    "torch": _Entry("mlrun.backends.torch.backend", "TorchBackend", "torch"),
+    "tensorflow": _Entry("mlrun.backends.tensorflow.backend", "TensorFlowBackend", "tensorflow"),
+    "sim": _Entry("mlrun.backends.sim", "SimBackend", None),
+}
+
+
+def create(framework: str) -> Backend:
+    """A new, unbuilt Backend of the framework.
+
+    Raises:
+        RequestError: no such framework, not part of this version, or not installed.
+    """
+    entry = _BACKENDS.get(framework)
+    if entry is None:
+        raise RequestError(f"framework {framework!r} is unknown", fix=f"use one of {', '.join(_BACKENDS)}")
+    if entry.needs is not None and importlib.util.find_spec(entry.needs) is None:
+        raise RequestError(
+            f"framework {framework!r} needs the package {entry.needs}, which isn't installed here",
+            fix=f"pip install 'mlrun-ring[{entry.needs}]'",
+        )
+    if not _exists(entry.module):
+        raise RequestError(
+            f"framework {framework!r} isn't part of this version of mlrun", fix="use framework: torch"
+        )
+    backend = getattr(importlib.import_module(entry.module), entry.class_name)()
+    assert isinstance(backend, Backend)
+    return backend
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

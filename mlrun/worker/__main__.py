@@ -1,0 +1,183 @@
+"""``python -m mlrun.worker``: one rank of a run, from its agent's first word to its last."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import faulthandler
+import os
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+from mlrun.allreduce.communicator import Communicator
+from mlrun.allreduce.links import Listener
+from mlrun.backends import registry
+from mlrun.backends.base import Backend
+from mlrun.errors import ExitCode, MlrunError, RequestError
+from mlrun.protocol import Assignment, Event, Listening, Plan, StateEvent, WorkerHello, WorkerStart
+from mlrun.spec import JobSpec
+from mlrun.worker.channel import Channel, end_process_group
+from mlrun.worker.context import Context
+from mlrun.worker.failure import failure_event
+from mlrun.worker.loop import TrainingLoop
+
+START_TIMEOUT_S = 60.0
+PLAN_TIMEOUT_S = 600.0
+"""The plan comes once every worker listens, and the slowest host may take minutes to import its framework."""
+
+CLOSE_TIMEOUT_S = 5.0
+"""The longest that a failed worker takes to say goodbye."""
+
+
+class Worker:
+    """The life of one rank. What is opened is closed by ``close``, however far it came."""
+
+    def __init__(self, channel: Channel, start: WorkerStart) -> None:
+        self._channel = channel
+        self._start = start
+        self._communicator: Communicator | None = None
+        self._backend: Backend | None = None
+
+    def train(self) -> None:
+        """Join the run, train, and report.
+
+        Raises:
+            Exception: whatever went wrong; ``failure_event`` puts it into words.
+        """
+        self._say("starting")
+        spec = JobSpec.model_validate(self._start.spec)
+        self._backend = registry.create(spec.framework)
+        self._communicator = self._join()
+        assignment = self._start.assignment
+        shape = self._backend.build(spec, self._communicator, assignment.local_rank)
+        group = self._communicator.split(range(assignment.world_size)) if self._communicator else None
+        context = Context(
+            rank=assignment.rank,
+            size=assignment.world_size,
+            host=assignment.host,
+            run_dir=Path(self._start.run_dir),
+            group=group,
+            send=self._channel.send,
+            stop_reason=self._stop_reason,
+        )
+        resume_from = self._start.resume_from
+        loop = TrainingLoop(spec, self._backend, shape, context)
+        loop.run(Path(resume_from) if resume_from is not None else None)
+
+    def fail(self, error: Exception) -> None:
+        """Report ``error`` and free the peers that wait for this rank."""
+        event = failure_event(error, self._start.assignment.rank)
+        self._send(event)
+        self.abort(event.message)
+
+    def abort(self, reason: str) -> None:
+        """Free the peers that wait for this rank, and tell them why."""
+        if self._communicator is not None:
+            self._communicator.abort(reason)
+
+    def close(self) -> None:
+        """Free what the backend and the communicator hold."""
+        if self._backend is not None:
+            self._backend.close()
+        if self._communicator is not None:
+            self._communicator.close()
+
+    def _join(self) -> Communicator | None:
+        """Say where this rank listens, learn the plan, connect to the neighbours. None for world size 1."""
+        assignment = self._start.assignment
+        if assignment.world_size == 1:
+            return None
+        from mlrun.allreduce import engines  # noqa: PLC0415 - the native core isn't needed by a single worker
+
+        self._say("connecting")
+        with contextlib.closing(Listener(_addresses())) as listener:
+            self._channel.send(Listening(assignment.rank, listener.endpoints))
+            plan = self._channel.receive(Plan, PLAN_TIMEOUT_S)
+            return engines.connect(plan, assignment.rank, listener, self._start.secret)
+
+    def _stop_reason(self) -> str | None:
+        return self._channel.stop.reason if self._channel.stop is not None else None
+
+    def _say(self, state: str) -> None:
+        self._send(StateEvent(state))
+
+    def _send(self, event: Event) -> None:
+        assignment = self._start.assignment
+        self._channel.send(dataclasses.replace(event, rank=assignment.rank, host=assignment.host))
+
+
+def main() -> int:
+    """Run one worker; returns its exit code."""
+    faulthandler.enable()  # a crash in native code shows its stack in the log
+    path = os.environ.get("MLRUN_AGENT_SOCKET")
+    if path is None:
+        print("mlrun.worker is started by mlrun's agent; to train, use: mlrun launch SPEC", file=sys.stderr)
+        return ExitCode.REQUEST_WRONG
+    channel = Channel(path)
+    try:
+        channel.send(WorkerHello(_local_rank(), os.getpid()))
+        start = channel.receive(WorkerStart, START_TIMEOUT_S)
+        _describe_neighbours(start.assignment)
+        return _run(Worker(channel, start))
+    finally:
+        channel.close()
+
+
+def _run(worker: Worker) -> int:
+    try:
+        worker.train()
+        return ExitCode.DONE
+    except SystemExit as error:
+        _leave_within(CLOSE_TIMEOUT_S)
+        worker.abort(f"its code called sys.exit({error.code!r})")
+        raise
+    except MlrunError as error:
+        _leave_within(CLOSE_TIMEOUT_S)
+        print(error, file=sys.stderr, flush=True)
+        worker.fail(error)
+        return error.exit_code
+    except Exception as error:
+        _leave_within(CLOSE_TIMEOUT_S)
+        traceback.print_exc()
+        worker.fail(error)
+        return ExitCode.RUN_FAILED
+    finally:
+        worker.close()
+
+
+def _leave_within(seconds: float) -> None:
+    """A failed worker ends soon, even where a framework's threads or a broken engine won't let go."""
+    watchdog = threading.Timer(seconds, end_process_group)
+    watchdog.daemon = True
+    watchdog.start()
+
+
+def _local_rank() -> int:
+    """From the agent, or from the mpirun that the agent started.
+
+    Raises:
+        RequestError: neither said it.
+    """
+    for variable in ("MLRUN_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"):
+        if variable in os.environ:
+            return int(os.environ[variable])
+    raise RequestError("this worker wasn't told its local rank (MLRUN_LOCAL_RANK)")
+
+
+def _describe_neighbours(assignment: Assignment) -> None:
+    """The usual variables, which frameworks and people's code read to share this host's cores."""
+    os.environ["RANK"] = str(assignment.rank)
+    os.environ["WORLD_SIZE"] = str(assignment.world_size)
+    os.environ["LOCAL_RANK"] = str(assignment.local_rank)
+    os.environ["LOCAL_WORLD_SIZE"] = str(assignment.local_world_size)
+
+
+def _addresses() -> list[str]:
+    """Where neighbours reach this worker. All workers are on this host."""
+    return ["127.0.0.1"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""A failure in words: what the launcher and people are told when a worker ends badly."""
+
+from __future__ import annotations
+
+import traceback
+
+from mlrun.allreduce.communicator import AbortedError, DeadlineError, PeerLostError
+from mlrun.errors import MlrunError, RefusedError, RequestError
+from mlrun.protocol import FailureEvent
+from mlrun.worker.verdict import VerdictError
+
+LAST_LINES = 20
+
+
+def failure_event(error: BaseException, rank: int) -> FailureEvent:
+    """The event that tells of ``error`` on ``rank``.
+
+    ``consequence`` is set where the cause lies with another rank: a lost or aborting peer, or a common
+    verdict on somebody else.
+    """
+    if isinstance(error, VerdictError):
+        elsewhere = rank != error.culprits[0]
+        return FailureEvent(error.kind, str(error), step=error.step, consequence=elsewhere)
+    if isinstance(error, RequestError | RefusedError):
+        return FailureEvent("refused", str(error))
+    if isinstance(error, MlrunError):
+        return FailureEvent("exception", str(error))
+    for complaint, kind, consequence in _COMPLAINTS:
+        if _says(error, complaint):
+            return FailureEvent(kind, str(error), consequence=consequence)
+    lines = "".join(traceback.format_exception(error)).splitlines()[-LAST_LINES:]
+    return FailureEvent("exception", f"{type(error).__name__}: {error}", last_lines=lines)
+
+
+_COMPLAINTS: tuple[tuple[type[Exception], str, bool], ...] = (
+    (DeadlineError, "timeout", False),
+    (PeerLostError, "lost-host", True),
+    (AbortedError, "exception", True),
+)
+"""Errors about other ranks: the event's kind, and whether the cause surely lies elsewhere."""
+
+
+def _says(error: BaseException, kind: type[Exception]) -> bool:
+    """True for a ``kind``, also where a framework's C++ made a RuntimeError with its name in the text."""
+    return isinstance(error, kind) or kind.__name__ in str(error)

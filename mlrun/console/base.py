@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TextIO
@@ -23,7 +25,7 @@ class Console(ABC):
         try:
             self._show(event)
         except OSError:
-            self._gone = True
+            self._forget_reader()
 
     def close(self) -> None:
         """Print how the run ended and leave the terminal as it was. May be called twice."""
@@ -33,7 +35,7 @@ class Console(ABC):
             self._close()
             self._stream.flush()
         except OSError:
-            pass
+            self._forget_reader()
         self._gone = True
 
     @abstractmethod
@@ -41,6 +43,14 @@ class Console(ABC):
 
     @abstractmethod
     def _close(self) -> None: ...
+
+    def _forget_reader(self) -> None:
+        """Send the rest nowhere, or the interpreter would fail on flushing it at its exit."""
+        self._gone = True
+        with contextlib.suppress(OSError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
 
     def __enter__(self) -> Console:
         return self

@@ -23,7 +23,7 @@ def frame(run: Run, width: int, height: int, now: float) -> RenderableType:
     """The whole screen, at most ``height`` lines. ``now`` is seconds since the epoch."""
     width, height = max(width, MIN_WIDTH), max(height, MIN_HEIGHT)
     top = [*_head(run, width, now), Text(), *_tiles(run, width), Text()]
-    failure = _failure(run, width, most=max(4, height // 3))
+    failure = _failure(run, width, most=min(max(4, height // 3), height - len(top) - 3))
     room = height - len(top) - len(failure) - 2  # heading and legend of the workers
     ranks = max(1, min(len(run.workers), room - LOG_LINES))
     return Group(*top, *_workers(run, width, ranks), _legend(), *failure, *_log(run, room - ranks))
@@ -161,8 +161,8 @@ def _failure(run: Run, width: int, most: int) -> list[RenderableType]:
         return []
     message = text.clean(cause.message.partition("\n")[0])
     lines = [Text.assemble(" ", (f"{failure_place(cause)}: ", "bold red"), (message, "red"))]
-    kept = most - 3
-    lines += [Text.assemble((" │ ", "red"), text.clean(line)) for line in cause.last_lines[-kept:]]
+    quoted = cause.last_lines[-(most - 3) :] if most > 3 else []
+    lines += [Text.assemble((" │ ", "red"), text.clean(line)) for line in quoted]
     for line in lines:
         line.truncate(width - 1, overflow="ellipsis")
     return [Rule("failed", style="red", align="left"), *lines, Text()]

@@ -53,7 +53,7 @@ class LiveConsole(Console):
                 self._changed.clear()
                 self._draw()
         except OSError:
-            self._gone = True
+            self._forget_reader()
 
     def _draw(self) -> None:
         width, height = self._terminal.size

@@ -1,7 +1,7 @@
 """What is known of a run, folded from its events. Every view draws from this and nothing else.
 
 Read from ``StateEvent.detail``, wherever a key is present: ``name`` (of the job), ``world_size``,
-``steps_total``, ``unit`` ("images"), ``run_dir``, ``device``. What no event has told stays None.
+``step``, ``steps_total``, ``unit`` ("images"), ``run_dir``, ``device``. What no event has told stays None.
 """
 
 from __future__ import annotations
@@ -155,6 +155,7 @@ class Run:
         self.unit = detail.get("unit", self.unit)
         self.run_dir = detail.get("run_dir", self.run_dir)
         self.steps_total = detail.get("steps_total", self.steps_total)
+        self.step = detail.get("step", self.step)
         if event.rank is None:
             self.state = event.state
         else:

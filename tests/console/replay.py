@@ -65,7 +65,7 @@ def training(ranks: int = 2, seconds: int = 20, fails_at: int | None = None) -> 
                 step, f"{RUN_DIR}/checkpoints/step-{step}", 102_000_000, 0.3, time=now, rank=0
             )
         if second % 7 == 0:
-            yield LogEvent("wrote\x1b[2K 3 records", time=now, rank=1, host=hosts[1], source="stdout")
+            yield LogEvent("wrote\x1b[2K 3 records", time=now, rank=0, host=hosts[0], source="stdout")
         if second == 12:
             yield LogEvent("mac-2 runs hot: thermal state serious", level="warning", time=now, host="mac-2")
     yield SummaryEvent(_summary(ranks, hosts, total), time=START + 2 + seconds)

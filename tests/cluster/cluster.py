@@ -78,6 +78,7 @@ class Node:
     addresses: dict[str, str] = field(default_factory=dict)
     """Interface -> IPv4 address."""
     _holder: subprocess.Popen[str] | None = None
+    _own_processes: bool = False
     pid: int = 0
     """The process that holds the namespaces: sshd on a host."""
 
@@ -91,14 +92,17 @@ class Node:
 
     def command(self, argv: Sequence[str], cwd: Path | None = None) -> list[str]:
         """``argv`` as a command for this machine; it ends when the thread that started it ends."""
+        die_with_parent = ["setpriv", "--pdeathsig", "KILL"]
         enter = ["nsenter", "-t", str(self.pid), "--net", "--mount", "--uts", f"--wd={cwd or self.home}"]
-        return ["setpriv", "--pdeathsig", "KILL", *enter, *argv]
+        if self._own_processes:
+            enter += ["--pid", *die_with_parent]
+        return [*die_with_parent, *enter, *argv]
 
     def environment(self) -> dict[str, str]:
         return {"PATH": os.environ["PATH"], "HOME": str(self.home), "USER": "root", "LANG": "C.UTF-8"}
 
     def popen(self, argv: Sequence[str], **options: Any) -> subprocess.Popen[str]:
-        """Start ``argv`` on this machine; the process id is the command's own."""
+        """Start ``argv`` on this machine; on the launcher the process id is the command's own."""
         defaults: dict[str, Any] = {"text": True, "env": self.environment()}
         return subprocess.Popen(self.command(argv, options.pop("cwd", None)), **defaults | options)
 
@@ -120,7 +124,7 @@ class Node:
         for process in psutil.process_iter():
             with contextlib.suppress(OSError, psutil.NoSuchProcess):
                 here = os.stat(f"/proc/{process.pid}/ns/net").st_ino == space
-                if here and process.pid not in holders and not process.name().startswith("sshd"):
+                if here and process.pid not in holders and not process.name().startswith(("sshd", "nsenter")):
                     found.append(process)
         return found
 
@@ -156,6 +160,7 @@ class Node:
 
     def boot(self, script: str, *, own_processes: bool) -> None:
         """Make the namespaces, held by ``script``, which says ``ready`` before its last command."""
+        self._own_processes = own_processes
         spaces = ["--net", "--uts", "--mount"]
         if own_processes:
             spaces += ["--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -325,6 +330,8 @@ def _identity(node: Node, *, own_disk: bool) -> str:
         f"hostname {node.name}",
         f"mount --bind {node.folder}/passwd /etc/passwd",
         f"mount --bind {node.folder}/hosts /etc/hosts",
+        # What /sys shows of the network belongs to the namespace it was mounted in.
+        "mount -t sysfs sysfs /sys",
         "ip link set lo up",
         # An interface answers for its own address only, as separate cables would.
         "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore",

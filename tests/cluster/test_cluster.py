@@ -119,3 +119,11 @@ def _send(source: Node, target: Node, mine: str, theirs: str, size: int) -> None
     sent = source.run([sys.executable, "-c", SEND, mine, address, port, str(size)])
     assert sent.returncode == 0, sent.stderr
     assert receiver.communicate(timeout=20)[0].strip() == str(size)
+
+
+def test_a_host_sees_its_own_interfaces(cluster: Cluster) -> None:
+    mac1 = cluster.hosts["mac1"]
+    code = "from mlrun.probe.addresses import *\nfor a in addresses(): print(a.interface, a.kind, a.address)"
+    done = mac1.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2])
+    assert f"en0 ethernet {mac1.addresses['en0']}" in done.stdout.splitlines()
+    assert f"en5 ethernet {mac1.addresses['en5']}" in done.stdout.splitlines()

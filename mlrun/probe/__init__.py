@@ -1,0 +1,1 @@
+"""What a host can say of itself. Runs in agents: standard library and psutil only."""

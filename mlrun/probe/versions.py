@@ -1,0 +1,44 @@
+"""Which mlrun and which frameworks a host has, without importing any of them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import mlrun
+
+FRAMEWORKS = (
+    "torch",
+    "torchvision",
+    "transformers",
+    "tensorflow",
+    "tensorflow-metal",
+    "keras",
+    "numpy",
+    "mpi4py",
+    "horovod",
+)
+
+
+def versions() -> dict[str, str | None]:
+    """Distribution -> installed version, None where it isn't installed; ``mlrun`` among them."""
+    return {"mlrun": mlrun.__version__, **{name: _installed(name) for name in FRAMEWORKS}}
+
+
+@functools.cache
+def build() -> str:
+    """The first 12 hex digits of a hash of mlrun's Python sources: tells apart builds of one version."""
+    root = Path(mlrun.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py"), key=lambda path: path.relative_to(root).as_posix()):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,140 @@
+"""The agent of one host: between the launcher (stdin, stdout) and the workers (a Unix socket).
+
+It holds the lease: when the launcher is gone or silent, no worker stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from mlrun.agent.channel import Channels
+from mlrun.agent.pipe import Pipe
+from mlrun.agent.team import Team
+from mlrun.probe.system import facts
+from mlrun.protocol import (
+    PROTOCOL_VERSION,
+    Bye,
+    Event,
+    Hello,
+    HelloReply,
+    Kill,
+    Message,
+    Ping,
+    Plan,
+    Pong,
+    ProtocolError,
+    StartWorkers,
+    Stop,
+    decode,
+)
+
+HELLO_S = 60.0
+"""How long a launcher may take to say Hello."""
+_FLUSH_S = 2.0
+_SOCKET_PATH_LIMIT = 100
+"""Bytes: macOS holds 104 with the closing zero."""
+
+
+class Agent:
+    """One run on one host, from Hello to Bye."""
+
+    def __init__(self, stdin: int, stdout: int) -> None:
+        self._descriptors = stdin, stdout
+        self._host = socket.gethostname()
+        self._run_id = ""
+        self._lease_s = HELLO_S
+        self._heard = time.monotonic()
+        self._ended = asyncio.Event()
+        self._team: Team | None = None
+        self._starting: asyncio.Task[None] | None = None
+
+    async def run(self) -> int:
+        """Serve until Bye (0), or until the lease is over or a signal comes (1). No worker is left."""
+        self._pipe = await Pipe.open(*self._descriptors)
+        self._folder = _short_folder()
+        self._channels = Channels(self._folder / "agent.sock", self._forward, self._pipe.drain)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            loop.add_signal_handler(number, self._ended.set)
+        serving = asyncio.ensure_future(self._serve())
+        watching = [asyncio.ensure_future(wait) for wait in (self._lease(), self._ended.wait())]
+        try:
+            await asyncio.wait([serving, *watching], return_when=asyncio.FIRST_COMPLETED)
+            return 0 if serving.done() and serving.result() else 1
+        finally:
+            for task in (serving, *watching):
+                task.cancel()
+            await self._clean_up()
+
+    async def _clean_up(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+        if self._team is not None:
+            await self._team.end()
+        await self._channels.close()
+        await self._pipe.close(_FLUSH_S)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _serve(self) -> bool:
+        """Handle the launcher's messages; True once it said Bye, False where it is gone."""
+        while line := await self._pipe.read():
+            try:
+                message = decode(line)
+            except ProtocolError as error:
+                print(f"mlrun agent on {self._host}: {error}", file=sys.stderr)
+                return False
+            self._heard = time.monotonic()
+            if isinstance(message, Bye):
+                return True
+            await self._handle(message)
+        return False
+
+    async def _handle(self, message: Message) -> None:
+        if isinstance(message, Hello):
+            self._host, self._run_id, self._lease_s = message.host, message.run_id, message.lease_s
+            self._pipe.send(HelloReply(self._host, os.getpid(), facts(), PROTOCOL_VERSION))
+        elif isinstance(message, StartWorkers):
+            self._team = Team(message, self._run_id, self._folder, self._channels, self._forward)
+            self._starting = asyncio.ensure_future(self._team.start())
+        elif isinstance(message, Plan | Stop):
+            self._channels.send_all(message)
+        elif isinstance(message, Ping):
+            self._pipe.send(Pong(message.sent))
+        elif isinstance(message, Kill) and self._team is not None:
+            await self._team.end()
+
+    async def _lease(self) -> None:
+        """Return once the launcher was silent for longer than the lease."""
+        while (left := self._heard + self._lease_s - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+        print(f"mlrun agent on {self._host}: nothing heard for {self._lease_s:g} s", file=sys.stderr)
+
+    def _forward(self, message: Message, rank: int) -> None:
+        if isinstance(message, Event):
+            message = replace(
+                message,
+                rank=rank if message.rank is None else message.rank,
+                host=self._host if message.host is None else message.host,
+            )
+        self._pipe.send(message)
+
+
+def _short_folder() -> Path:
+    """A folder of our own whose path leaves room for a Unix socket; macOS's TMPDIR is long."""
+    for base in (tempfile.gettempdir(), "/tmp"):
+        with suppress(OSError):
+            folder = Path(tempfile.mkdtemp(prefix="mlrun-", dir=base))
+            if len(os.fsencode(folder / "agent.sock")) < _SOCKET_PATH_LIMIT:
+                return folder
+            folder.rmdir()
+    raise OSError("no temporary folder with a path short enough for a Unix socket; set TMPDIR to a short one")

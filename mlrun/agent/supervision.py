@@ -1,0 +1,118 @@
+"""One worker process (or one ``mpirun`` with all of them): started in its own session, ended whole."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+TERM_GRACE_S = 3.0
+"""Between TERM and KILL."""
+DRAIN_S = 2.0
+"""How long output may still come after the process has ended: a grandchild may hold the pipe."""
+
+
+Streams: TypeAlias = list[tuple[str, asyncio.StreamReader]]
+"""(stdout | stderr, its reader) pairs."""
+
+
+class Process:
+    """A child with its own process group. Nothing of the group outlives it."""
+
+    def __init__(self, child: asyncio.subprocess.Process) -> None:
+        self._child = child
+
+    @classmethod
+    async def start(cls, command: list[str], env: dict[str, str], cwd: Path | None) -> Process:
+        """Start ``command`` with its output in pipes.
+
+        Raises:
+            OSError: the program or the folder isn't there.
+        """
+        child = await asyncio.create_subprocess_exec(
+            *command,
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        return cls(child)
+
+    @property
+    def streams(self) -> Streams:
+        assert self._child.stdout is not None
+        assert self._child.stderr is not None
+        return [("stdout", self._child.stdout), ("stderr", self._child.stderr)]
+
+    async def wait(self) -> int:
+        """Exit code, or minus the signal, as subprocess says it. The rest of the group is killed."""
+        code = await self._child.wait()
+        self._signal(signal.SIGKILL)
+        return code
+
+    async def end(self) -> None:
+        """TERM, then KILL after a grace. Returns once the process has ended."""
+        if self._child.returncode is None:
+            self._signal(signal.SIGTERM)
+            # A stopped process takes TERM only once it goes on.
+            self._signal(signal.SIGCONT)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._child.wait(), TERM_GRACE_S)
+        self._signal(signal.SIGKILL)
+        await self._child.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        # macOS says PermissionError where only zombies are left in the group.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._child.pid, number)
+
+
+async def follow_all(
+    streams: Streams,
+    follow: Callable[[asyncio.StreamReader, str], Awaitable[None]],
+    ended: asyncio.Future[int],
+) -> int:
+    """Follow every stream until the process has ended and its streams too, the latter within ``DRAIN_S``."""
+    readers = [asyncio.ensure_future(follow(stream, source)) for source, stream in streams]
+    code = await ended
+    _, pending = await asyncio.wait(readers, timeout=DRAIN_S)
+    for reader in pending:
+        reader.cancel()
+    return code
+
+
+def ending(code: int) -> tuple[int | None, str | None]:
+    """(exit code, None) or (None, signal name) of what subprocess or a shell (128 + signal) says."""
+    number = -code if code < 0 else code - 128
+    if code < 0 or code > 128:
+        with suppress(ValueError):
+            return None, signal.Signals(number).name
+    return code, None
+
+
+class Fifo:
+    """A named pipe that a process we don't start ourselves writes to."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path, 0o600)
+        self._reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        # Held until the process has ended: without a writer the reader would see an end before the beginning.
+        self._held = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+
+    async def open(self) -> asyncio.StreamReader:
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        pipe = os.fdopen(self._reading, "rb", buffering=0)
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        return reader
+
+    def release(self, _: object = None) -> None:
+        """From now on the last writer's end is the end of the stream."""
+        os.close(self._held)

@@ -1,0 +1,114 @@
+"""The workers of one host: started, followed, reported, ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from mlrun.agent.channel import Channels
+from mlrun.agent.command import mpi_command, worker_command, worker_environment
+from mlrun.agent.logs import Log
+from mlrun.agent.supervision import DRAIN_S, Fifo, Process, Streams, ending, follow_all
+from mlrun.protocol import Assignment, FailureEvent, Message, StartWorkers, WorkerExited, WorkerStart
+
+
+class Team:
+    """What one StartWorkers asked for."""
+
+    def __init__(
+        self,
+        request: StartWorkers,
+        run_id: str,
+        folder: Path,
+        channels: Channels,
+        forward: Callable[[Message, int], None],
+    ) -> None:
+        self._request = request
+        self._run_id = run_id
+        self._folder = folder
+        self._channels = channels
+        self._forward = forward
+        self._processes: list[Process] = []
+        self._watchers: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Start every worker. One that can't be started is reported as a failure and an exit."""
+        request = self._request
+        starts = {
+            a.local_rank: WorkerStart(a, request.spec, request.run_dir, request.secret, request.resume_from)
+            for a in request.assignments
+        }
+        try:
+            await self._channels.open(starts)
+            if request.spec["allreduce"]["engine"] == "mpi" and request.assignments[0].world_size > 1:
+                await self._start_under_mpi()
+            else:
+                for assignment in request.assignments:
+                    await self._start_one(assignment)
+        except OSError as error:
+            started = len(self._watchers)
+            for assignment in request.assignments[started:]:
+                self._forward(FailureEvent("refused", f"can't start a worker: {error}"), assignment.rank)
+                self._forward(WorkerExited(assignment.rank, 127, None, []), assignment.rank)
+
+    async def end(self) -> None:
+        """TERM, then KILL everything; returns once all of it is gone and reported."""
+        await asyncio.gather(*(process.end() for process in self._processes))
+        if self._watchers:
+            await asyncio.wait(self._watchers, timeout=2 * DRAIN_S)
+
+    async def _start_one(self, assignment: Assignment) -> None:
+        process = await Process.start(
+            worker_command(), self._environment(assignment.local_rank), self._workdir()
+        )
+        self._processes.append(process)
+        self._watch(assignment, process.streams, asyncio.ensure_future(process.wait()))
+
+    async def _start_under_mpi(self) -> None:
+        """One mpirun for all; what it says itself goes to the first worker's log."""
+        assignments = self._request.assignments
+        fifos = {
+            (a.local_rank, source): Fifo(self._folder / f"{a.local_rank}.{source}")
+            for a in assignments
+            for source in ("stdout", "stderr")
+        }
+        process = await Process.start(mpi_command(len(assignments)), self._environment(None), self._workdir())
+        self._processes.append(process)
+        ended = asyncio.ensure_future(process.wait())
+        for fifo in fifos.values():
+            ended.add_done_callback(fifo.release)
+        for assignment in assignments:
+            streams = [
+                (source, await fifo.open())
+                for (r, source), fifo in fifos.items()
+                if r == assignment.local_rank
+            ]
+            if assignment is assignments[0]:
+                streams += process.streams
+            self._watch(assignment, streams, ended)
+
+    def _watch(self, assignment: Assignment, streams: Streams, ended: asyncio.Future[int]) -> None:
+        self._watchers.append(asyncio.ensure_future(self._follow(assignment, streams, ended)))
+
+    async def _follow(self, assignment: Assignment, streams: Streams, ended: asyncio.Future[int]) -> None:
+        rank = assignment.rank
+        log = Log(Path(self._request.run_dir) / f"rank-{rank}.log", lambda event: self._forward(event, rank))
+        code = await follow_all(streams, log.follow, ended)
+        await self._channels.ended(assignment.local_rank, DRAIN_S)
+        log.close()
+        exit_code, signal_name = ending(code)
+        self._forward(WorkerExited(rank, exit_code, signal_name, log.last_lines), rank)
+
+    def _environment(self, local_rank: int | None) -> dict[str, str]:
+        return worker_environment(
+            self._request.env,
+            run_id=self._run_id,
+            socket=self._channels.path,
+            threads=self._request.spec.get("threads"),
+            local_rank=local_rank,
+        )
+
+    def _workdir(self) -> Path | None:
+        workdir = self._request.spec.get("workdir")
+        return Path(workdir).expanduser() if workdir else None

@@ -1,0 +1,1 @@
+"""Starting a run and seeing it through, on the launching machine."""

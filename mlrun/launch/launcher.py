@@ -1,0 +1,196 @@
+"""Launch a run or go on with one, and see it through: the one way in from the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlrun import runs
+from mlrun.console import Console, open_console
+from mlrun.errors import ExitCode, RequestError
+from mlrun.launch.generation import Generation
+from mlrun.launch.record import Record
+from mlrun.launch.resolve import Resolved, resolve
+from mlrun.launch.summary import Summary
+from mlrun.protocol import FailureEvent, LogEvent, StateEvent, SummaryEvent
+from mlrun.spec import JobSpec
+from mlrun.specfile import load
+
+LEASE_S = 30.0
+SMOKE_STEPS_MORE = 2
+"""Steps that a smoke run goes on for after its checkpoint was loaded again."""
+
+_SIGNALS = {
+    signal.SIGINT: (ExitCode.INTERRUPTED, "Ctrl-C"),
+    signal.SIGTERM: (ExitCode.TERMINATED, "SIGTERM"),
+    signal.SIGHUP: (ExitCode.TERMINATED, "the terminal is gone"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended. ``summary`` is the content of summary.json."""
+
+    exit_code: ExitCode
+    summary: dict[str, Any]
+    run_dir: Path
+
+
+def launch(
+    spec: JobSpec,
+    *,
+    np: int | None = None,
+    console: str = "live",
+    runs_dir: Path = Path("runs"),
+    smoke: bool = False,
+    lease_s: float = LEASE_S,
+) -> RunResult:
+    """Train ``spec`` with ``np`` workers in a new run folder; returns when nothing of it runs any more.
+
+    ``smoke``: afterwards also load the last checkpoint and go on for two steps.
+
+    Raises:
+        RequestError, RefusedError: nothing was started.
+        RunFailedError: no agent could be started, or the run folder can't be written.
+    """
+    resolved = resolve(spec, np, smoke=smoke)
+    view = open_console(console)
+    run_dir = runs.create(runs_dir, spec.name)
+    runs.write_spec(run_dir, resolved.spec)
+    return _Run(resolved, run_dir, view, lease_s, smoke=smoke).see_through(resume_from=None)
+
+
+def resume(
+    run: str,
+    *,
+    overrides: list[str] | None = None,
+    np: int | None = None,
+    console: str = "live",
+    runs_dir: Path = Path("runs"),
+    lease_s: float = LEASE_S,
+) -> RunResult:
+    """Go on with ``run`` (see ``runs.find``) from its last checkpoint, in the same folder.
+
+    Raises:
+        RequestError: no such run, no checkpoint in it, or overrides that change the model or the data.
+    """
+    run_dir = runs.find(runs_dir, run)
+    before = load(run_dir / runs.SPEC_FILE)
+    spec = load(run_dir / runs.SPEC_FILE, overrides or [])
+    for block in ("model", "data", "task", "framework"):
+        if getattr(before, block) != getattr(spec, block):
+            raise RequestError(
+                f"{run_dir.name} was trained with another {block}",
+                fix=f"leave {block} as it is, or launch a new run",
+            )
+    checkpoint = runs.latest_checkpoint(run_dir)
+    if checkpoint is None:
+        raise RequestError(f"{run_dir.name} has no checkpoint to go on from", fix="launch it again")
+    resolved = resolve(spec, np)
+    was = resolve(before, None).world_size
+    if was != resolved.world_size:
+        resolved.notes.insert(0, f"going on with {resolved.world_size} workers, before there were {was}")
+    view = open_console(console)
+    runs.write_spec(run_dir, resolved.spec)
+    return _Run(resolved, run_dir, view, lease_s, smoke=False).see_through(resume_from=checkpoint)
+
+
+class _Run:
+    """One call of ``launch`` or ``resume``."""
+
+    def __init__(
+        self, resolved: Resolved, run_dir: Path, console: Console, lease_s: float, *, smoke: bool
+    ) -> None:
+        self._resolved = resolved
+        self._run_dir = run_dir
+        self._lease_s = lease_s
+        self._smoke = smoke
+        self._record = Record(run_dir, console, Summary(resolved, run_dir))
+        self._generation: Generation | None = None
+
+    def see_through(self, resume_from: Path | None) -> RunResult:
+        try:
+            self._announce(resume_from)
+            exit_code = asyncio.run(self._train(resume_from))
+            runs.merge_timelines(self._run_dir)
+            summary = self._record.summary.build(exit_code)
+            runs.write_summary(self._run_dir, summary)
+            self._record.show(SummaryEvent(summary))
+        finally:
+            self._record.close()
+        return RunResult(exit_code, summary, self._run_dir)
+
+    def _announce(self, resume_from: Path | None) -> None:
+        detail = {
+            "name": self._resolved.spec.name,
+            "world_size": self._resolved.world_size,
+            "run_dir": str(self._run_dir),
+            "resume_from": str(resume_from) if resume_from else None,
+        }
+        self._record.show(StateEvent("starting", detail))
+        for note in self._resolved.notes:
+            self._record.show(LogEvent(note))
+
+    async def _train(self, resume_from: Path | None) -> ExitCode:
+        _on_signals(self._interrupt)
+        exit_code = await self._generate(self._resolved, resume_from, 0)
+        if self._smoke and exit_code is ExitCode.DONE:
+            exit_code = await self._prove()
+        return exit_code
+
+    async def _generate(self, resolved: Resolved, resume_from: Path | None, number: int) -> ExitCode:
+        self._generation = Generation(
+            resolved,
+            self._run_dir,
+            self._record,
+            number=number,
+            resume_from=resume_from,
+            lease_s=self._lease_s,
+            smoke=self._smoke,
+        )
+        return await self._generation.run()
+
+    async def _prove(self) -> ExitCode:
+        """A smoke run's proof: the loss is finite, and its checkpoint loads and trains on."""
+        checkpoint = runs.latest_checkpoint(self._run_dir)
+        first = self._record.summary.build(ExitCode.DONE)
+        if not _finite(first["loss"]):
+            return self._unproven(f"the loss is {first['loss']} after step {first['step']}")
+        if checkpoint is None:
+            return self._unproven("no checkpoint was written")
+        more = {"steps": first["step"] + SMOKE_STEPS_MORE, "epochs": None}
+        resolved = Resolved(self._resolved.spec.model_copy(update=more), self._resolved.assignments)
+        self._record.show(LogEvent(f"smoke: loading {checkpoint.name} and going on to step {more['steps']}"))
+        exit_code = await self._generate(resolved, checkpoint, 1)
+        last = self._record.summary.build(exit_code)
+        if exit_code is ExitCode.DONE and not (_finite(last["loss"]) and last["step"] == more["steps"]):
+            return self._unproven(f"resumed, it came to step {last['step']} with loss {last['loss']}")
+        return exit_code
+
+    def _unproven(self, message: str) -> ExitCode:
+        self._record.show(FailureEvent("exit", f"smoke: {message}"))
+        return ExitCode.RUN_FAILED
+
+    def _interrupt(self, exit_code: ExitCode, word: str) -> None:
+        if self._generation is not None:
+            self._generation.interrupt(exit_code, word)
+
+
+def _on_signals(interrupt: Callable[[ExitCode, str], None]) -> None:
+    """Ctrl-C and its like stop the run in good order; what was ignored before (nohup) stays ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    loop = asyncio.get_running_loop()
+    for number, (exit_code, word) in _SIGNALS.items():
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, interrupt, exit_code, word)
+
+
+def _finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)

@@ -1,0 +1,112 @@
+"""From what was asked for to what will run: who works where, and what the batch becomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlrun.errors import RefusedError, RequestError
+from mlrun.hosts import Host, hosts_of_spec
+from mlrun.protocol import Assignment
+from mlrun.spec import HostBlock, JobSpec, batch_shares
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A run as it will be. ``spec.hosts`` says where its workers are; ``notes`` are lines for people."""
+
+    spec: JobSpec
+    assignments: list[Assignment]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def world_size(self) -> int:
+        return len(self.assignments)
+
+
+def resolve(spec: JobSpec, np: int | None, *, smoke: bool = False) -> Resolved:
+    """Decide ranks and hosts. ``np``: workers in all; by default every slot of every host, or one.
+
+    Raises:
+        RequestError: more workers than slots, or fewer samples than workers.
+        RefusedError: hosts that can't be reached yet.
+    """
+    notes: list[str] = []
+    hosts = [Host("localhost")] if smoke else hosts_of_spec(spec.hosts) or [Host("localhost")]
+    if smoke:
+        spec = _with_data(spec, notes)
+    remote = [host.name for host in hosts if not host.is_local]
+    if remote:
+        raise RefusedError(
+            f"{', '.join(remote)}: workers run on this machine only in this version",
+            fix="leave hosts out, and say how many workers with -np",
+        )
+    counts = _workers_per_host(hosts, np)
+    assignments = [
+        Assignment(0, 0, local_rank, count, host.name)
+        for host, count in zip(hosts, counts, strict=True)
+        for local_rank in range(count)
+    ]
+    world_size = len(assignments)
+    assignments = [
+        Assignment(rank, world_size, a.local_rank, a.local_world_size, a.host)
+        for rank, a in enumerate(assignments)
+    ]
+    notes += _batch_notes(spec, batch_shares(spec, world_size))
+    used: list[str | HostBlock] = [f"{h.name}:{n}" for h, n in zip(hosts, counts, strict=True) if n]
+    return Resolved(spec.model_copy(update={"hosts": used}), assignments, notes)
+
+
+def _workers_per_host(hosts: list[Host], np: int | None) -> list[int]:
+    """Hosts are filled in order. One local host takes as many as asked for: nothing needs reserving there."""
+    if np is None:
+        return [host.slots for host in hosts]
+    if np < 1:
+        raise RequestError(f"-np {np}: a run needs at least one worker", fix="give -np 1 or more")
+    if len(hosts) == 1 and hosts[0].is_local:
+        return [np]
+    slots = sum(host.slots for host in hosts)
+    if np > slots:
+        raise RequestError(
+            f"-np {np}, but the hosts have {slots} slots", fix=f"say -np {slots}, or host:N for more"
+        )
+    counts: list[int] = []
+    for host in hosts:
+        counts.append(min(host.slots, np - sum(counts)))
+    return counts
+
+
+def _batch_notes(spec: JobSpec, shares: list[int]) -> list[str]:
+    whole, world_size = sum(shares), len(shares)
+    if spec.global_batch_size is not None:
+        each = f"{shares[0]}" if shares[0] == shares[-1] else f"{shares[-1]} to {shares[0]}"
+        return [f"global batch {whole}: {each} per worker, lr unchanged {spec.optimizer.lr:g}"]
+    if world_size == 1:
+        return []
+    factor = {"none": 1.0, "linear": float(world_size), "sqrt": world_size**0.5}[spec.lr_scale]
+    lr = spec.optimizer.lr
+    change = f"lr unchanged {lr:g}" if factor == 1 else f"lr {lr:g} → {lr * factor:g} ({spec.lr_scale})"
+    return [f"global batch {shares[0]} → {whole}, {change}"]
+
+
+def _with_data(spec: JobSpec, notes: list[str]) -> JobSpec:
+    """Under --smoke, synthetic data where the data isn't on this machine."""
+    path = spec.data.path
+    if path is None or (Path(spec.workdir or ".").expanduser() / Path(path).expanduser()).exists():
+        return spec
+    notes.append(f"{path} isn't here: the smoke run takes synthetic data")
+    data = spec.data.model_copy(update={"source": "synthetic", "path": None, "args": {}})
+    return spec.model_copy(update={"data": data})
+
+
+def for_host(spec: JobSpec, workers: int, facts: dict[str, Any], *, smoke: bool) -> tuple[JobSpec, list[str]]:
+    """The spec as the workers of one host get it, from what its agent says; and lines for people."""
+    notes = []
+    update: dict[str, Any] = {}
+    if spec.threads is None:
+        update["threads"] = max(1, facts["cores"] // workers)
+    if smoke and spec.device == "auto" and facts.get("virtual_machine"):
+        update["device"] = "cpu"
+        notes.append("a virtual machine only advertises its GPU: the smoke run takes the CPU")
+    return spec.model_copy(update=update), notes

@@ -1,0 +1,157 @@
+"""The run folder: everything a run leaves behind, and where it is found again.
+
+``spec.yaml`` (the spec as run), ``events.jsonl``, ``rank-K.log``, ``checkpoints/``, ``timeline.json`` and
+``summary.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mlrun.errors import RequestError
+from mlrun.protocol import Event, encode
+from mlrun.spec import JobSpec
+
+SPEC_FILE = "spec.yaml"
+EVENTS_FILE = "events.jsonl"
+SUMMARY_FILE = "summary.json"
+TIMELINE_FILE = "timeline.json"
+CHECKPOINTS = "checkpoints"
+STATE_FILE = "state.json"
+
+
+class _SpecDumper(yaml.SafeDumper):
+    """Quotes text that YAML 1.2 would read as a number, which PyYAML (1.1) leaves bare."""
+
+
+_SpecDumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+"),
+    list("-+.0123456789"),
+)
+
+
+def create(runs_dir: Path, name: str) -> Path:
+    """A new run folder ``<name>-<time>``, unique even among runs that start in one second.
+
+    Raises:
+        RequestError: ``runs_dir`` can't be written.
+    """
+    stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    try:
+        runs_dir.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, 10_000):
+            folder = runs_dir / (stem if attempt == 1 else f"{stem}-{attempt}")
+            with suppress(FileExistsError):
+                folder.mkdir()
+                (folder / CHECKPOINTS).mkdir()
+                return folder.resolve()
+    except OSError as error:
+        raise RequestError(
+            f"can't make a run folder in {runs_dir}: {error.strerror}",
+            fix="choose another place with --runs-dir",
+        ) from error
+    raise RequestError(f"{runs_dir} is full of runs named {stem}", fix="choose another place with --runs-dir")
+
+
+def find(runs_dir: Path, which: str) -> Path:
+    """The folder of the run ``which``: ``last``, a name, the beginning of one (the newest such), or a path.
+
+    Raises:
+        RequestError: no such run; the message names those there are.
+    """
+    if (Path(which) / SPEC_FILE).is_file():
+        return Path(which).resolve()
+    runs = all_runs(runs_dir)
+    for run in runs:
+        if which in ("last", run.name):
+            return run
+    for run in runs:
+        if run.name.startswith(which):
+            return run
+    known = ", ".join(run.name for run in runs[:5]) or "none"
+    raise RequestError(
+        f"no run {which!r} in {runs_dir} (newest: {known})", fix="name one of these, or say --runs-dir"
+    )
+
+
+def all_runs(runs_dir: Path) -> list[Path]:
+    """Run folders, the newest first."""
+    folders = [path.parent.resolve() for path in runs_dir.glob(f"*/{SPEC_FILE}")]
+    return sorted(folders, key=lambda folder: (folder / SPEC_FILE).stat().st_mtime_ns, reverse=True)
+
+
+def spec_text(spec: JobSpec) -> str:
+    """The resolved spec as YAML."""
+    return yaml.dump(spec.model_dump(mode="json"), Dumper=_SpecDumper, sort_keys=False, allow_unicode=True)
+
+
+def write_spec(run_dir: Path, spec: JobSpec) -> None:
+    write_atomically(run_dir / SPEC_FILE, spec_text(spec))
+
+
+def latest_checkpoint(run_dir: Path) -> Path | None:
+    """The whole checkpoint with the highest step; unfinished ones have a leading dot."""
+    found = [
+        (json.loads(state.read_text(encoding="utf-8"))["step"], state.parent)
+        for state in (run_dir / CHECKPOINTS).glob(f"[!.]*/{STATE_FILE}")
+    ]
+    return max(found)[1] if found else None
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The file is the old one or the new one, whatever happens meanwhile."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    with unfinished.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+
+
+def write_summary(run_dir: Path, summary: dict[str, Any]) -> None:
+    write_atomically(run_dir / SUMMARY_FILE, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+
+
+def merge_timelines(run_dir: Path) -> None:
+    """One Chrome trace of all ranks, from the ``timeline-rank-K.json`` of each."""
+    parts = sorted(run_dir.glob("timeline-rank-*.json"))
+    if not parts:
+        return
+    events: list[Any] = []
+    for part in parts:
+        trace = json.loads(part.read_text(encoding="utf-8"))
+        events += trace["traceEvents"] if isinstance(trace, dict) else trace
+    write_atomically(run_dir / TIMELINE_FILE, json.dumps({"traceEvents": events}))
+
+
+class EventLog:
+    """``events.jsonl``, appended to: whole lines, each written out at once."""
+
+    def __init__(self, run_dir: Path) -> None:
+        path = run_dir / EVENTS_FILE
+        _drop_torn_line(path)
+        self._file = path.open("ab", buffering=0)
+
+    def write(self, event: Event) -> None:
+        self._file.write(encode(event))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _drop_torn_line(path: Path) -> None:
+    """A launcher killed while writing leaves half a line, which would spoil the next one."""
+    if path.exists():
+        content = path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(path, whole)

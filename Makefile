@@ -1,0 +1,53 @@
+# Every target sets itself up: the first call makes .venv in the checkout and installs into it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+NATIVE := $(wildcard mlrun/allreduce/native/*.h mlrun/allreduce/native/*.cpp)
+CPP := $(NATIVE) $(wildcard tests/native/*.h tests/native/*.cpp)
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint types format macos-compile bench clean
+
+help: ## what there is
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
+
+demo: $(INSTALLED) ## train a small ResNet on real digits with 2 workers
+	$(BIN)/mlrun launch configs/digits.yaml -np 2
+
+test: $(INSTALLED) ## the tests
+	$(BIN)/pytest
+
+lint: $(INSTALLED) ## ruff and clang-format, changing nothing
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(if $(CPP),$(BIN)/clang-format --dry-run -Werror $(CPP))
+
+format: $(INSTALLED) ## what lint asks for, done
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(if $(CPP),$(BIN)/clang-format -i $(CPP))
+
+types: $(INSTALLED) ## mypy --strict
+	$(BIN)/mypy
+
+macos-compile: $(INSTALLED) ## cross-compile the native core for macOS arm64
+	$(BIN)/python tools/macos_compile.py
+
+bench: $(INSTALLED) ## what mlrun costs over a bare PyTorch loop and over torchrun
+	$(BIN)/python benchmarks/overhead.py
+
+clean: ## remove what was built; .venv and runs stay
+	rm -rf build dist wheelhouse .pytest_cache .mypy_cache .ruff_cache .hypothesis $(INSTALLED)
+	find mlrun tests -name __pycache__ -prune -exec rm -rf {} +
+
+install: $(INSTALLED) ## mlrun, editable, with all that the targets need
+
+# Without build isolation the build folder stays valid, so that a changed source rebuilds alone.
+$(INSTALLED): pyproject.toml constraints.txt $(wildcard CMakeLists.txt) $(NATIVE)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt scikit-build-core nanobind cmake ninja
+	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[torch,mpi,report,dev]'
+	touch $@

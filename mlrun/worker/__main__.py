@@ -18,7 +18,7 @@ from mlrun.backends.base import Backend
 from mlrun.errors import ExitCode, MlrunError, RequestError
 from mlrun.protocol import Assignment, Event, Listening, Plan, StateEvent, WorkerHello, WorkerStart
 from mlrun.spec import JobSpec
-from mlrun.worker.channel import Channel, end_process_group
+from mlrun.worker.channel import Channel
 from mlrun.worker.context import Context
 from mlrun.worker.failure import failure_event
 from mlrun.worker.loop import TrainingLoop
@@ -149,7 +149,7 @@ def _run(worker: Worker) -> int:
 
 def _leave_within(seconds: float) -> None:
     """A failed worker ends soon, even where a framework's threads or a broken engine won't let go."""
-    watchdog = threading.Timer(seconds, end_process_group)
+    watchdog = threading.Timer(seconds, os._exit, [ExitCode.RUN_FAILED])
     watchdog.daemon = True
     watchdog.start()
 

@@ -110,7 +110,8 @@ class Generation:
         ]
         self._inbox: asyncio.Queue[tuple[_Agent | None, Message | _Lost | _Interrupt]] = asyncio.Queue(_QUEUE)
         self._interrupted: ExitCode | None = None
-        self._enter(Phase.GREETING)
+        self._phase = Phase.GREETING
+        self._deadline = time.monotonic() + Phase.GREETING.value
 
     def interrupt(self, exit_code: ExitCode, word: str) -> None:
         """The user wants to stop: the first time in good order, the second time at once."""
@@ -314,7 +315,7 @@ class Generation:
 
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
-        self._deadline: float = time.monotonic() + phase.value
+        self._deadline = time.monotonic() + phase.value
 
     def _exit_code(self) -> ExitCode:
         if not self._failures:

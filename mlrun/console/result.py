@@ -59,19 +59,16 @@ def _failures(run: Run) -> Iterator[Text]:
 
 def _figures(run: Run, summary: dict[str, Any]) -> Iterator[Text]:
     quality = {**run.metrics, **(summary.get("metrics") or {})}
-    loss = summary.get("loss", run.loss)
+    loss = run.loss if summary.get("loss") is None else summary["loss"]
     told = [f"{name} {text.number(value)}" for name, value in quality.items()]
     if loss is not None:
         told.append(f"training loss {text.number(loss)}")
     if told:
         yield _line("result", "   ".join(told))
     ranks = summary.get("ranks") or []
-    speeds = {r["rank"]: r.get("samples_per_second") for r in ranks} or {
-        w.rank: w.speed for w in run.workers.values()
-    }
-    total = summary.get("samples_per_second", run.speed)
+    total, speeds = _speeds(run, summary)
     if total is not None:
-        each = "   ".join(f"rank {rank} {text.speed(speeds[rank])}" for rank in sorted(speeds))
+        each = "   ".join(f"rank {rank} {text.speed(speed)}" for rank, speed in sorted(speeds.items()))
         yield _line(f"{run.unit}/s", f"{text.speed(total)}" + (f"   {each}" if len(speeds) > 1 else ""))
     agree = summary.get("hashes_agree")
     if agree is not None and len(ranks) > 1:
@@ -82,16 +79,29 @@ def _figures(run: Run, summary: dict[str, Any]) -> Iterator[Text]:
         )
 
 
+def _speeds(run: Run, summary: dict[str, Any]) -> tuple[float | None, dict[int, float | None]]:
+    """Of all and of each rank: the means of the whole run, or the last known where it didn't get that far."""
+    if (total := summary.get("samples_per_second")) is not None:
+        return total, {rank["rank"]: rank["samples_per_second"] for rank in summary["ranks"]}
+    return run.speed, {worker.rank: worker.speed for worker in run.workers.values()}
+
+
 def _next(run: Run, summary: dict[str, Any]) -> Iterator[Text]:
     folder = summary.get("run_dir") or run.run_dir
     if folder is None:
         return
-    yield _line("run folder", folder)
+    yield _line("run folder", _near(folder))
     checkpoint = summary.get("checkpoint")
     if checkpoint is None:
         return
     yield _line("go on", f"mlrun resume {Path(folder).name}")
-    yield _line("load", f'safetensors.torch.load_file("{checkpoint}/model.safetensors")')
+    yield _line("load", f'safetensors.torch.load_file("{_near(checkpoint)}/model.safetensors")')
+
+
+def _near(path: str) -> str:
+    """Relative to where the user is, where that is inside."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
 
 def _line(name: str, value: str, style: str | None = None) -> Text:

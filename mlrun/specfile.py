@@ -235,3 +235,10 @@ def _is_environment(path: tuple[str | int, ...]) -> bool:
     """Environment values are text as written: ``0123`` stays ``0123``."""
     inner = path[1:] if path[:1] == ("smoke",) else path
     return inner[:1] == ("env",) or (inner[:1] == ("hosts",) and inner[2:3] == ("env",))
+
+
+def schema_text() -> str:
+    """The JSON schema of a spec file, as shipped beside the specs."""
+    schema = JobSpec.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return json.dumps(schema, indent=2) + "\n"

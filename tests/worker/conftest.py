@@ -28,9 +28,9 @@ SAMPLES, FEATURES = 64, 5
 
 
 class LinearBackend(Backend):
-    """Least squares by SGD with momentum. ``data.args`` can put a NaN or other samples on one rank.
+    """Least squares by SGD with momentum, and what can go wrong with it, from ``data.args``:
 
-    nan_at: [step, rank] · other_data_on: rank · nudge: [step, rank] changes one rank's weights behind its peers
+    nan_at: [step, rank] · other_data_on: rank · nudge: [step, rank], one rank's weights change on their own
     """
 
     unit = "samples"

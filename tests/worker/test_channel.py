@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,8 +72,10 @@ def test_closing_sends_all_that_waits(agent):
     with accept(agent) as connection:
         for i in range(1000):
             channel.send(LogEvent(str(i)))
-        channel.close()
+        closing = threading.Thread(target=channel.close)
+        closing.start()
         lines = connection.makefile("rb").readlines()
+        closing.join()
     assert [decode(line).text for line in lines] == [str(i) for i in range(1000)]
 
 

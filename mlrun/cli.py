@@ -182,9 +182,7 @@ def init(
     kind: Annotated[
         str, typer.Argument(metavar="[digits|resnet50|script]", help="What to start from.")
     ] = "digits",
-    path: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="KIND.yaml when not given.")
-    ] = None,
+    path: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="KIND.yaml when not given.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
     """Write a commented spec to start from."""

@@ -21,7 +21,10 @@ CLOCK_S = 1.0
 
 
 class LiveConsole(Console):
-    """Draws on the terminal's alternate screen, so that resizing leaves no debris and the end restores it."""
+    """Draws on the terminal's alternate screen, so that resizing leaves no debris and the end restores it.
+
+    The screen is taken at the first event: what fails before it is told on the user's own.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -37,13 +40,14 @@ class LiveConsole(Console):
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self._screen.start()
         self._drawer = threading.Thread(target=self._draw_until_closed, name="console", daemon=True)
-        self._drawer.start()
 
     def _show(self, event: Event) -> None:
         with self._lock:
             self._run.apply(event)
+        if self._drawer.ident is None:
+            self._screen.start()
+            self._drawer.start()
         self._changed.set()
 
     def _draw_until_closed(self) -> None:
@@ -61,12 +65,13 @@ class LiveConsole(Console):
             self._screen.update(frame(self._run, width, height, time.time()), refresh=True)
 
     def _close(self) -> None:
+        if self._drawer.ident is None:
+            return
         self._closing.set()
         self._changed.set()
         self._drawer.join()
         self._screen.stop()
-        if self._run.started is not None:
-            self._terminal.print(last_frame(self._run, self._terminal.width, self._run.latest or 0.0))
-            self._terminal.print()
+        self._terminal.print(last_frame(self._run, self._terminal.width, self._run.latest or 0.0))
+        self._terminal.print()
         for line in result(self._run):
             self._terminal.print(line, soft_wrap=True)

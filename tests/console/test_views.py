@@ -153,12 +153,26 @@ def test_live_leaves_the_terminal_as_it_was():
 
 
 def test_live_leaves_the_terminal_as_it_was_after_an_exception():
-    program = "from mlrun.console import open_console\nwith open_console('live'): raise ValueError('seen')"
+    program = """
+from mlrun.console import open_console
+from mlrun.protocol import LogEvent
+with open_console("live") as console:
+    console.show(LogEvent("begun"))
+    raise ValueError("seen")
+"""
     out, code = on_terminal("-c", program)
     assert code == 1
     after = out[out.index(LEAVE) :]
     assert "ValueError: seen" in after
     assert SHOW_CURSOR in out[out.rindex(HIDE_CURSOR) :]
+
+
+def test_live_leaves_the_screen_alone_before_the_first_event():
+    program = "from mlrun.console import open_console\nopen_console('live')\nraise ValueError('seen')"
+    out, code = on_terminal("-c", program)
+    assert code == 1
+    assert ENTER not in out
+    assert "ValueError: seen" in out
 
 
 def test_live_obeys_no_color():

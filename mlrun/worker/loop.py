@@ -283,11 +283,10 @@ class TrainingLoop:
         total = self._meter.total
         detail = {
             "reason": reason,
-            "stopped": reason == "stopped",
-            "steps": self._done_steps,
+            "step": self._done_steps,
             "epoch": self._epoch,
             "samples": total.samples,
-            "samples_per_s": self._meter.samples_per_second(),
+            "samples_per_second": self._meter.samples_per_second(),
             "unit": self._backend.unit,
             "seconds": total.seconds,
             "data_s": total.data_s,

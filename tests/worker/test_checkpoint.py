@@ -74,14 +74,14 @@ def test_resuming_a_finished_run_does_nothing_but_say_so(train, tmp_path):
     first = train(steps=10)[0].detail
     (rank,) = train(steps=10, resume_from=tmp_path / "checkpoints" / "step-00000010")
     assert rank.said(CheckpointEvent) == []
-    assert (rank.detail["steps"], rank.detail["hash"]) == (10, first["hash"])
+    assert (rank.detail["step"], rank.detail["hash"]) == (10, first["hash"])
 
 
 def test_the_best_so_far_is_remembered_across_a_resume(train, tmp_path):
     rules = {"every_steps": 5, "monitor": "loss", "mode": "max", "patience": 3}
     train(steps=10, evaluate=rules)
     (rank,) = train(steps=100, evaluate=rules, resume_from=tmp_path / "checkpoints" / "step-00000010")
-    assert (rank.detail["reason"], rank.detail["steps"]) == ("early-stop", 20)
+    assert (rank.detail["reason"], rank.detail["step"]) == ("early-stop", 20)
 
 
 @pytest.mark.parametrize(

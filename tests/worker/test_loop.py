@@ -26,9 +26,9 @@ def test_one_rank_learns_reports_and_says_it_is_done(train, tmp_path):
     assert done.state == "done"
     assert done.detail == rank.detail
     assert done.detail["reason"] == "complete"
-    assert done.detail["steps"] == 60
+    assert done.detail["step"] == 60
     assert done.detail["samples"] == 60 * 8
-    assert done.detail["samples_per_s"] > 0
+    assert done.detail["samples_per_second"] > 0
     assert done.detail["hash"] == rank.backend.state_hash()
     assert done.detail["checkpoint"] == str(checkpoint.latest(tmp_path / "checkpoints"))
 
@@ -64,7 +64,7 @@ def test_a_stop_seen_by_one_rank_stops_all_after_the_same_step(train, tmp_path):
     ranks = train(3, steps=10_000, log_every=1, stop=stop)
     assert [r.error for r in ranks] == [None] * 3
     assert {r.detail["reason"] for r in ranks} == {"stopped"}
-    (last,) = {r.detail["steps"] for r in ranks}
+    (last,) = {r.detail["step"] for r in ranks}
     assert 7 < last < 10_000
     assert checkpoint.read(checkpoint.latest(tmp_path / "checkpoints")).step == last
 
@@ -73,7 +73,7 @@ def test_patience_ends_the_training_on_every_rank_alike(train):
     rules = {"every_steps": 5, "monitor": "loss", "mode": "max", "patience": 2}
     ranks = train(2, steps=100, evaluate=rules)
     assert {r.detail["reason"] for r in ranks} == {"early-stop"}
-    assert {r.detail["steps"] for r in ranks} == {15}  # the first one is the best, then two worse ones
+    assert {r.detail["step"] for r in ranks} == {15}  # the first one is the best, then two worse ones
 
 
 def test_patience_without_its_metric_is_a_wrong_request(train):

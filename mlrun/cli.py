@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from mlrun import __version__
 from mlrun.errors import ExitCode, MlrunError, RefusedError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _unexpected(error: Exception) -> str:
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"mlrun {metadata.version('mlrun-ring')}")
+        typer.echo(f"mlrun {__version__}")
         raise typer.Exit
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlrun.errors import RequestError
+from mlrun.errors import RequestError, RunFailedError
 
 STATE_FILE = "state.json"
 FORMAT = 1
@@ -56,7 +56,21 @@ def folder_name(step: int) -> str:
 
 
 def write(root: Path, state: State, save: Callable[[Path], None]) -> Path:
-    """Write a checkpoint below ``root``; ``save`` fills the folder it is given. Returns the folder."""
+    """Write a checkpoint below ``root``; ``save`` fills the folder it is given. Returns the folder.
+
+    Raises:
+        RunFailedError: the disk is full, or the folder can't be written.
+    """
+    try:
+        return _write(root, state, save)
+    except OSError as error:
+        raise RunFailedError(
+            f"the checkpoint of step {state.step} can't be written below {root}: {error.strerror or error}",
+            fix="make room or allow writing there, then mlrun resume last",
+        ) from error
+
+
+def _write(root: Path, state: State, save: Callable[[Path], None]) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     for leftover in root.glob(f"{_UNFINISHED}*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -117,11 +131,14 @@ def mark_best(root: Path, folder: Path) -> None:
     os.replace(link, root / BEST)
 
 
-def prune(root: Path, keep: int) -> None:
-    """Remove all but the last ``keep`` checkpoints and the best one."""
+def prune(root: Path, keep: int, step: int) -> None:
+    """Of the checkpoints up to ``step``, remove all but the last ``keep`` and the best one.
+
+    Later ones are there when a run went back to an early checkpoint; they are nobody's but the user's.
+    """
     best = root / BEST
     spared = best.resolve().name if best.exists() else None
-    for folder in all_of(root)[:-keep]:
+    for folder in [p for p in all_of(root) if p.name <= folder_name(step)][:-keep]:
         if folder.name != spared:
             doomed = root / f"{_UNFINISHED}{folder.name}"
             os.rename(folder, doomed)

@@ -210,7 +210,7 @@ class TrainingLoop:
         if self._context.rank == 0:
             start = time.monotonic()
             checkpoint.write(self._checkpoints, state, self._backend.save)
-            checkpoint.prune(self._checkpoints, self._spec.checkpoint.keep)
+            checkpoint.prune(self._checkpoints, self._spec.checkpoint.keep, self._done_steps)
             self._context.emit(
                 CheckpointEvent(
                     step=self._done_steps,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mlrun.errors import RequestError
+from mlrun.errors import RequestError, RunFailedError
 from mlrun.protocol import CheckpointEvent, EvaluationEvent, LogEvent, StateEvent
 from mlrun.worker import checkpoint
 
@@ -48,6 +48,21 @@ def test_the_best_one_outlives_the_last_k(train, tmp_path):
     assert [e.step for e in rank.said(EvaluationEvent) if e.best] == [5]
     assert steps_on_disk(tmp_path) == [5, 30]
     assert checkpoint.read(tmp_path / "checkpoints" / "best").step == 5
+
+
+def test_going_back_to_an_early_checkpoint_saves_beside_the_later_ones(train, tmp_path):
+    train(steps=20, checkpoint={"every_steps": 5, "keep": 4})
+    rules = {"every_steps": 1, "keep": 2}
+    train(steps=8, checkpoint=rules, resume_from=tmp_path / "checkpoints" / "step-00000005")
+    assert steps_on_disk(tmp_path) == [7, 8, 10, 15, 20]
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run_on_every_rank(train, tmp_path):
+    (tmp_path / "checkpoints").write_text("a file where the folder should be")
+    ranks = train(2, steps=5)
+    assert isinstance(ranks[0].error, RunFailedError)
+    assert "the checkpoint of step 5 can't be written" in str(ranks[0].error)
+    assert "the checkpoint of step 5 can't be written" in str(ranks[1].error)
 
 
 def test_the_state_says_where_the_training_stood(train, tmp_path):

@@ -1,0 +1,97 @@
+"""A model's and an optimizer's tensors on disk, as safetensors; numbers as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from mlrun.backends.torch.updates import Updates, load_optimizer_tensors, optimizer_tensors
+from mlrun.errors import RequestError
+
+MODEL = "model.safetensors"
+_OPTIMIZER = "optimizer.safetensors"
+_NUMBERS = "torch.json"
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and saved buffers by name, each storage once."""
+    kept = model.state_dict(keep_vars=True).keys()
+    named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {name: tensor.detach() for name, tensor in named.items() if name in kept}
+
+
+def state_hash(model: nn.Module) -> str:
+    """Hash over names and bytes of all parameters and saved buffers."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in named_tensors(model).items():
+        digest.update(name.encode())
+        digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def save(folder: Path, model: nn.Module, updates: Updates) -> None:
+    """Write model, optimizer and gradient scaler into ``folder``."""
+    save_file(_on_host(named_tensors(model)), folder / MODEL)
+    save_file(_on_host(optimizer_tensors(updates.optimizer)), folder / _OPTIMIZER)
+    numbers = {"optimizer": type(updates.optimizer).__name__, "scaler": updates.scaler.state_dict()}
+    (folder / _NUMBERS).write_text(json.dumps(numbers, indent=1))
+
+
+def load(folder: Path, model: nn.Module, updates: Updates) -> None:
+    """Read what ``save`` wrote.
+
+    Raises:
+        RequestError: a file is missing or damaged, or made for another model or optimizer.
+    """
+    load_model(folder / MODEL, model)
+    state = _read(folder / _OPTIMIZER)
+    try:
+        numbers = json.loads((folder / _NUMBERS).read_text())
+    except (OSError, ValueError) as error:
+        raise RequestError(f"checkpoint {folder / _NUMBERS} can't be read: {error}") from error
+    wanted = type(updates.optimizer).__name__
+    if numbers["optimizer"] != wanted:
+        raise RequestError(
+            f"checkpoint {folder} was made with optimizer {numbers['optimizer']}, not {wanted}"
+        )
+    load_optimizer_tensors(updates.optimizer, state)
+    if updates.scaler.is_enabled() and numbers["scaler"]:
+        updates.scaler.load_state_dict(numbers["scaler"])
+
+
+def load_model(path: Path, model: nn.Module) -> None:
+    """Copy the tensors of ``path`` (a file, or a folder with one) into the model, in place.
+
+    Raises:
+        RequestError: unreadable, or names and shapes aren't this model's.
+    """
+    path = path / MODEL if path.is_dir() else path
+    found, own = _read(path), named_tensors(model)
+    for name, tensor in own.items():
+        if name not in found:
+            raise RequestError(f"checkpoint {path} has no tensor {name}: it was made for another model")
+        if found[name].shape != tensor.shape:
+            shapes = f"{tuple(found[name].shape)}, not {tuple(tensor.shape)}"
+            raise RequestError(f"checkpoint {path} has {name} of shape {shapes}: made for another model")
+    extra = sorted(found.keys() - own.keys())
+    if extra:
+        raise RequestError(f"checkpoint {path} has a tensor {extra[0]}, which this model lacks")
+    for name, tensor in own.items():
+        tensor.copy_(found[name])
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise RequestError(f"checkpoint {path} can't be read: {error}") from error
+
+
+def _on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}

@@ -1,0 +1,1 @@
+"""Which samples a rank sees at a step, and how it gets them."""

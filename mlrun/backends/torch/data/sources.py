@@ -1,0 +1,201 @@
+"""The data a spec names: synthetic, digits, a folder of images, or a Dataset of one's own."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mlrun.backends.data import data_folder, data_missing
+from mlrun.backends.resolve import resolve
+from mlrun.backends.torch.data.imagefolder import ImageFolder, find_images
+from mlrun.backends.torch.data.sampler import Indices
+from mlrun.backends.torch.data.splits import DatasetSplit, MapDataset, Split, TensorSplit
+from mlrun.errors import RequestError
+from mlrun.spec import JobSpec
+
+VOCABULARY = 30_522
+"""Token ids of synthetic text: as many as DistilBERT's own."""
+
+_POOL = 256
+"""Distinct samples of synthetic data; enough to fill a batch, few enough to stay in the device's memory."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """``sample_shape`` is the shape of one sample's inputs; ``classes`` None where there are none."""
+
+    train: Split
+    validation: Split | None
+    sample_shape: tuple[int, ...]
+    classes: int | None
+    fingerprint: str
+
+    def close(self) -> None:
+        self.train.close()
+        if self.validation is not None:
+            self.validation.close()
+
+
+def make_source(spec: JobSpec, device: torch.device) -> Source:
+    """Open the spec's data.
+
+    Raises:
+        RequestError: the source or its folder doesn't exist, or isn't what the spec says.
+    """
+    problem = data_missing(spec)
+    if problem is not None:
+        raise RequestError(problem, fix="correct data.path, or try data.source: synthetic")
+    if spec.data.source == "synthetic":
+        return _synthetic(spec, device)
+    if spec.data.source == "digits":
+        return _digits(spec, device)
+    if spec.data.source == "imagefolder":
+        return _imagefolder(spec)
+    if ":" in spec.data.source:
+        return _callable(spec)
+    raise RequestError(
+        f"data.source: {spec.data.source!r} isn't known",
+        fix="take synthetic, digits, imagefolder, or package.module:callable",
+    )
+
+
+def _synthetic(spec: JobSpec, device: torch.device) -> Source:
+    """Random samples made once on the device, so that the number measures training and not reading."""
+    data = spec.data
+    length = data.samples or 1024
+    pool = min(length, _POOL)
+    generator = torch.Generator().manual_seed(spec.seed)
+    classes: int | None = data.classes or (2 if spec.task == "text-classification" else 1000)
+    if spec.task == "text-classification":
+        inputs = torch.randint(VOCABULARY, (pool, data.sequence_length or 128), generator=generator)
+    elif spec.task == "regression":
+        inputs = torch.randn(pool, 32, generator=generator)
+    else:
+        side = data.image_size or 224
+        inputs = torch.randn(pool, 3, side, side, generator=generator)
+    if spec.task == "regression":
+        classes = None
+        targets = inputs @ torch.randn(inputs.shape[1], 1, generator=generator)
+    else:
+        assert classes is not None
+        targets = torch.randint(classes, (pool,), generator=generator)
+    inputs, targets = inputs.to(device), targets.to(device)
+    return Source(
+        train=TensorSplit(inputs, targets, length),
+        validation=TensorSplit(inputs, targets, min(pool, length)),
+        sample_shape=tuple(inputs.shape[1:]),
+        classes=classes,
+        fingerprint=_fingerprint("synthetic", length, spec.seed, classes, tuple(inputs.shape)),
+    )
+
+
+def _digits(spec: JobSpec, device: torch.device) -> Source:
+    """scikit-learn's 1797 handwritten digits, 1x8x8, never augmented; a fifth is kept for validation by default.
+
+    Source: https://archive.ics.uci.edu/dataset/80
+    """
+    try:
+        from sklearn.datasets import load_digits  # noqa: PLC0415 - slow to import, and only needed here
+    except ImportError as error:
+        raise RequestError(
+            "data.source: digits needs scikit-learn", fix="pip install 'mlrun-ring[torch]'"
+        ) from error
+    images, labels = load_digits(return_X_y=True)
+    inputs = torch.from_numpy(images).to(torch.float32).reshape(-1, 1, 8, 8)
+    inputs = (inputs - inputs.mean()) / inputs.std()
+    targets = torch.from_numpy(labels).to(torch.int64)
+    kept, held_out = _hold_out(len(inputs), spec.data.val_split or 0.2, spec.seed)
+    return Source(
+        train=_tensors(inputs[kept], targets[kept], device),
+        validation=_tensors(inputs[held_out], targets[held_out], device),
+        sample_shape=(1, 8, 8),
+        classes=10,
+        fingerprint=_fingerprint("digits", len(kept), len(held_out), inputs.numpy().tobytes()),
+    )
+
+
+def _tensors(inputs: Tensor, targets: Tensor, device: torch.device) -> TensorSplit:
+    return TensorSplit(inputs.to(device), targets.to(device), len(inputs))
+
+
+def _imagefolder(spec: JobSpec) -> Source:
+    """``path/train`` and ``path/val`` where they exist, else ``path`` alone, split by ``val_split``."""
+    folder = data_folder(spec)
+    assert folder is not None
+    side = spec.data.image_size or 224
+    has_splits = (folder / "train").is_dir()
+    files = find_images(folder / "train" if has_splits else folder)
+    training = ImageFolder(files, side, augment=spec.data.augment)
+    if has_splits and (folder / "val").is_dir():
+        validation_files = find_images(folder / "val", classes=files.classes)
+        kept, held_out = np.arange(len(files.paths)), np.arange(len(validation_files.paths))
+    else:
+        validation_files = files
+        kept, held_out = _hold_out(len(files.paths), spec.data.val_split, spec.seed)
+    validation = ImageFolder(validation_files, side, augment=False)
+    if spec.data.classes is not None and spec.data.classes != len(files.classes):
+        raise RequestError(
+            f"data.classes: {spec.data.classes}, but {folder} has {len(files.classes)} classes"
+        )
+    return Source(
+        train=DatasetSplit(training, kept, spec.seed, spec.data.workers),
+        validation=_evaluated(validation, held_out, spec),
+        sample_shape=(3, side, side),
+        classes=len(files.classes),
+        fingerprint=_fingerprint(
+            "imagefolder", len(kept), len(held_out), files.classes, files.content_sample()
+        ),
+    )
+
+
+def _callable(spec: JobSpec) -> Source:
+    """``callable(**data.args)`` gives a Dataset of (inputs, target), or the pair (training, validation)."""
+    made = resolve(spec.data.source, spec.workdir, "data.source")(**spec.data.args)
+    if isinstance(made, tuple | list) and len(made) == 2:
+        training, validation = made
+        kept, held_out = np.arange(len(training)), np.arange(len(validation))
+    else:
+        training = validation = made
+        if not (hasattr(made, "__len__") and hasattr(made, "__getitem__")):
+            raise RequestError(
+                f"data.source: {spec.data.source} gave a {type(made).__name__}, which has no length or no items",
+                fix="return a map-style torch.utils.data.Dataset, or a pair of them",
+            )
+        kept, held_out = _hold_out(len(training), spec.data.val_split, spec.seed)
+    if not len(kept):
+        raise RequestError(f"data.source: {spec.data.source} gave no training samples")
+    train = DatasetSplit(training, kept, spec.seed, spec.data.workers)
+    probe = train.fetch(np.arange(min(8, len(train))), epoch=0)
+    first = next(iter(probe.inputs.values())) if isinstance(probe.inputs, dict) else probe.inputs
+    return Source(
+        train=train,
+        validation=_evaluated(validation, held_out, spec),
+        sample_shape=tuple(first.shape[1:]),
+        classes=spec.data.classes,
+        fingerprint=_fingerprint(
+            "callable", len(kept), len(held_out), tuple(first.shape), probe.targets.numpy().tobytes()
+        ),
+    )
+
+
+def _evaluated(dataset: MapDataset, chosen: Indices, spec: JobSpec) -> DatasetSplit | None:
+    return DatasetSplit(dataset, chosen, spec.seed, spec.data.workers) if len(chosen) else None
+
+
+def _hold_out(samples: int, share: float | None, seed: int) -> tuple[Indices, Indices]:
+    """(kept, held out), both sorted; nothing is held out for ``share`` None."""
+    order = np.random.default_rng((seed, samples)).permutation(samples)
+    count = round(samples * share) if share else 0
+    return np.sort(order[count:]), np.sort(order[:count])
+
+
+def _fingerprint(*parts: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part if isinstance(part, bytes) else repr(part).encode())
+    return digest.hexdigest()

@@ -1,0 +1,196 @@
+"""A split: samples that can be fetched as batches, from memory or from a Dataset through loader workers."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, default_collate
+
+from mlrun.backends.torch.data.sampler import Indices
+from mlrun.errors import RunFailedError
+
+Key = tuple[int, int]
+"""(epoch, index of the sample): all that a sample's augmentation may depend on, with the seed."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """``inputs`` is a tensor, or a mapping of tensors that become the model's keyword arguments."""
+
+    inputs: Any
+    targets: Tensor
+    count: int
+
+    def to(self, device: torch.device) -> Batch:
+        return Batch(_move(self.inputs, device), self.targets.to(device), self.count)
+
+    def zeroed(self) -> Batch:
+        """The same shapes and types, all zero: for a rank that must take part without samples."""
+        inputs = self.inputs
+        zeros = (
+            {name: torch.zeros_like(value) for name, value in inputs.items()}
+            if isinstance(inputs, dict)
+            else torch.zeros_like(inputs)
+        )
+        return Batch(zeros, torch.zeros_like(self.targets), self.count)
+
+
+def _move(inputs: Any, device: torch.device) -> Any:
+    if isinstance(inputs, dict):
+        return {name: value.to(device) for name, value in inputs.items()}
+    return inputs.to(device)
+
+
+class MapDataset(Protocol):
+    """A map-style ``torch.utils.data.Dataset`` of (inputs, target) pairs."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Any: ...
+
+
+class Split(ABC):
+    """Samples numbered from 0 to ``len(split) - 1``."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def fetch(self, indices: Indices, epoch: int) -> Batch:
+        """Samples ``indices`` as they are in ``epoch``, made here and now."""
+
+    @abstractmethod
+    def stream(self, batches: Iterable[tuple[int, Indices]]) -> Iterator[Batch]:
+        """One batch for each (epoch, indices), made ahead of time where the split can."""
+
+    def close(self) -> None:
+        """End what makes batches ahead of time."""
+        return
+
+
+@dataclass(frozen=True)
+class TensorSplit(Split):
+    """All samples in tensors on the training device. Samples beyond the tensors' length repeat them."""
+
+    inputs: Tensor
+    targets: Tensor
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+    def fetch(self, indices: Indices, epoch: int) -> Batch:
+        chosen = torch.from_numpy(indices % len(self.inputs)).to(self.inputs.device)
+        return Batch(self.inputs[chosen], self.targets[chosen], len(indices))
+
+    def stream(self, batches: Iterable[tuple[int, Indices]]) -> Iterator[Batch]:
+        return (self.fetch(indices, epoch) for epoch, indices in batches)
+
+
+class DatasetSplit(Split):
+    """Samples ``chosen`` of a Dataset, read by ``workers`` processes (0: by this one).
+
+    Before a sample is read, the generators of Python, NumPy and PyTorch are seeded from (seed, epoch, sample),
+    so augmentation is the same whichever rank or worker reads it.
+    """
+
+    def __init__(self, dataset: MapDataset, chosen: Indices, seed: int, workers: int) -> None:
+        self._reader = _Reader(dataset, chosen, seed)
+        self._keys = _Keys()
+        self._workers = workers
+        self._loader: DataLoader[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self._reader.chosen)
+
+    def fetch(self, indices: Indices, epoch: int) -> Batch:
+        return _checked(self._reader.__getitems__([(epoch, int(index)) for index in indices]))
+
+    def stream(self, batches: Iterable[tuple[int, Indices]]) -> Iterator[Batch]:
+        self._keys.batches = batches
+        if self._loader is None:
+            self._loader = DataLoader(
+                self._reader,  # type: ignore[arg-type]
+                batch_sampler=self._keys,  # type: ignore[arg-type]
+                num_workers=self._workers,
+                collate_fn=_as_is,
+                persistent_workers=self._workers > 0,
+                multiprocessing_context="spawn" if self._workers else None,
+            )
+        return map(_checked, self._loader)
+
+    def close(self) -> None:
+        self._loader = None
+
+
+class _Keys:
+    """The batch sampler of a DataLoader that outlives one pass over the data."""
+
+    batches: Iterable[tuple[int, Indices]] = ()
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        for epoch, indices in self.batches:
+            yield [(epoch, int(index)) for index in indices]
+
+
+@dataclass(frozen=True)
+class _Unreadable:
+    """Travels back from a loader worker in place of a batch; a raised exception would come as a traceback."""
+
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads whole batches, in the main process or in a loader worker."""
+
+    dataset: MapDataset
+    chosen: Indices
+    seed: int
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def __getitems__(self, keys: list[Key]) -> Batch | _Unreadable:
+        samples = []
+        for epoch, index in keys:
+            sample = int(self.chosen[index])
+            _seed_all(self.seed, epoch, sample)
+            try:
+                samples.append(self.dataset[sample])
+            except OSError as error:
+                return _Unreadable(sample, str(error))
+            except Exception as error:
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                return _Unreadable(sample, f"{error!r} at {place.filename}:{place.lineno}")
+        inputs, targets = default_collate(samples)
+        return Batch(inputs, targets, len(keys))
+
+
+def _seed_all(seed: int, epoch: int, sample: int) -> None:
+    drawn = int(np.random.SeedSequence((seed, epoch, sample)).generate_state(1)[0])
+    random.seed(drawn)
+    np.random.seed(drawn)
+    torch.default_generator.manual_seed(drawn)
+
+
+def _as_is(batch: Any) -> Any:
+    return batch
+
+
+def _checked(batch: Batch | _Unreadable) -> Batch:
+    if isinstance(batch, _Unreadable):
+        raise RunFailedError(
+            f"sample {batch.index} can't be read: {batch.reason}",
+            fix="repair or remove it, then resume the run",
+        )
+    return batch

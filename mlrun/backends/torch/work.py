@@ -1,0 +1,166 @@
+"""Operations under way, as torch.distributed wants them: works to wait for, and futures."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mlrun.allreduce.communicator import Work
+from mlrun.backends.torch.staging import Staged
+
+
+class Completer:
+    """One thread that completes futures in the order of their operations.
+
+    Callbacks of a future run on the thread that completes it. Neither the engine's own threads may be held by them,
+    nor may their order differ between ranks, since they may start collectives.
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, complete: Callable[[], None]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="mlrun futures", daemon=True)
+            self._thread.start()
+        self._queue.put(complete)
+
+    def is_current(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def _run(self) -> None:
+        while (complete := self._queue.get()) is not None:
+            complete()
+
+    def close(self) -> None:
+        """End the thread once it has done what it was given."""
+        self._queue.put(None)
+
+
+class GroupWork(dist.Work):
+    """A collective over staged tensors.
+
+    ``settle`` waits for the engine and brings results back into the tensors, once, on whichever thread asks first:
+    the caller of ``wait``, or the completer for a future. ``kept`` is memory that the engine only reads; ``parts`` are
+    works of which this one is the sum. Device tensors are settled where they are asked for, never
+    on the completer: two Python threads must not encode for one Metal device.
+    """
+
+    def __init__(
+        self,
+        operations: Sequence[Work],
+        written: Sequence[Staged],
+        result: list[Tensor],
+        completer: Completer,
+        *,
+        kept: Sequence[Staged] = (),
+        parts: Sequence[GroupWork] = (),
+    ) -> None:
+        super().__init__()
+        self._operations = operations
+        self._written = written
+        self._result = result
+        self._completer = completer
+        self._kept = kept
+        self._parts = parts
+        self._lock = threading.Lock()
+        self._error: Exception | None = None
+        self._future: torch.futures.Future[Any] | None = None
+        self.settled_at: float | None = None
+        """When the result was in place, on ``time.monotonic()``'s clock."""
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Block until the result is in place; a ``timeout`` of 0 leaves it to the group's own timers.
+
+        Raises:
+            CommunicatorError: the operation failed; the message names ranks and the call.
+            TimeoutError: still under way after ``timeout``.
+        """
+        self._settle(timeout.total_seconds() or None)
+        return True
+
+    def _settle(self, timeout_s: float | None) -> None:
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        if not self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            raise TimeoutError(f"still under way after {timeout_s:g} s")
+        try:
+            if self.settled_at is None:
+                self._settle_once(deadline)
+        finally:
+            self._lock.release()
+        if self._error is not None:
+            raise self._error
+
+    def _settle_once(self, deadline: float | None) -> None:
+        try:
+            for operation in self._operations:
+                operation.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            for staged in self._written:
+                staged.write_back()
+            for part in self._parts:
+                part.wait()
+        except TimeoutError:
+            raise
+        except Exception as error:
+            self._error = error
+        self.settled_at = time.monotonic()
+
+    def is_completed(self) -> bool:
+        if self.settled_at is not None:
+            return True
+        return all(o.done() for o in self._operations) and all(part.is_completed() for part in self._parts)
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+    def result(self) -> list[Tensor]:
+        self.wait()
+        return self._result
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def times(self) -> tuple[float, float] | None:
+        """(first byte, last byte), where the engine tells."""
+        known = [t for t in (operation.times() for operation in self._operations) if t is not None]
+        return (min(t[0] for t in known), max(t[1] for t in known)) if known else None
+
+    def get_future(self) -> torch.futures.Future[list[Tensor]]:
+        return self._promise(self._result)
+
+    def bucket_future(self) -> torch.futures.Future[Tensor]:
+        """The future that a DDP communication hook returns: its value is the bucket."""
+        return self._promise(self._result[0])
+
+    def _promise(self, value: Any) -> torch.futures.Future[Any]:
+        if self._future is None:
+            self._future = torch.futures.Future()
+            if self._completer.is_current() or self._on_device():
+                self._complete(value)
+            else:
+                self._completer.submit(lambda: self._complete(value))
+        return self._future
+
+    def _on_device(self) -> bool:
+        return any(s.on_device for s in self._written) or any(part._on_device() for part in self._parts)
+
+    def _complete(self, value: Any) -> None:
+        assert self._future is not None
+        try:
+            self._settle(None)
+        except Exception as error:
+            self._future.set_exception(error)
+        else:
+            self._future.set_result(value)

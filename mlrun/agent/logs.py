@@ -61,7 +61,8 @@ class Log:
         now = time.monotonic()
         self._credit = min(LINES_AT_ONCE, self._credit + (now - self._refilled) * LINES_PER_SECOND)
         self._refilled = now
-        if self._credit < 1:
+        # Once it was too much, lines come again after a quieter second: not one here and one there.
+        if self._credit < (LINES_PER_SECOND if self._left_out else 1):
             self._left_out += 1
             return
         self._say_left_out()

@@ -6,10 +6,11 @@ import asyncio
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import IO, TypeAlias
 
 TERM_GRACE_S = 3.0
 """Between TERM and KILL."""
@@ -24,8 +25,12 @@ Streams: TypeAlias = list[tuple[str, asyncio.StreamReader]]
 class Process:
     """A child with its own process group. Nothing of the group outlives it."""
 
-    def __init__(self, child: asyncio.subprocess.Process) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], streams: Streams) -> None:
         self._child = child
+        self.streams = streams
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """Exit code, or minus the signal, as subprocess says it."""
+        threading.Thread(target=self._wait, args=(asyncio.get_running_loop(),), daemon=True).start()
 
     @classmethod
     async def start(cls, command: list[str], env: dict[str, str], cwd: Path | None) -> Process:
@@ -34,8 +39,8 @@ class Process:
         Raises:
             OSError: the program or the folder isn't there.
         """
-        child = await asyncio.create_subprocess_exec(
-            *command,
+        child = subprocess.Popen(
+            command,
             env=env,
             cwd=cwd,
             stdin=subprocess.DEVNULL,
@@ -43,35 +48,43 @@ class Process:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        return cls(child)
-
-    @property
-    def streams(self) -> Streams:
-        assert self._child.stdout is not None
-        assert self._child.stderr is not None
-        return [("stdout", self._child.stdout), ("stderr", self._child.stderr)]
-
-    async def wait(self) -> int:
-        """Exit code, or minus the signal, as subprocess says it. The rest of the group is killed."""
-        code = await self._child.wait()
-        self._signal(signal.SIGKILL)
-        return code
+        assert child.stdout is not None
+        assert child.stderr is not None
+        return cls(
+            child, [("stdout", await read_pipe(child.stdout)), ("stderr", await read_pipe(child.stderr))]
+        )
 
     async def end(self) -> None:
         """TERM, then KILL after a grace. Returns once the process has ended."""
-        if self._child.returncode is None:
+        if not self.ended.done():
             self._signal(signal.SIGTERM)
             # A stopped process takes TERM only once it goes on.
             self._signal(signal.SIGCONT)
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._child.wait(), TERM_GRACE_S)
+            await asyncio.wait([self.ended], timeout=TERM_GRACE_S)
         self._signal(signal.SIGKILL)
-        await self._child.wait()
+        await self.ended
+
+    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        # asyncio's own wait() may last until the pipes close, which a grandchild can hold open.
+        code = self._child.wait()
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(self._has_ended, code)
+
+    def _has_ended(self, code: int) -> None:
+        self._signal(signal.SIGKILL)
+        self.ended.set_result(code)
 
     def _signal(self, number: signal.Signals) -> None:
         # macOS says PermissionError where only zombies are left in the group.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._child.pid, number)
+
+
+async def read_pipe(pipe: IO[bytes]) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    return reader
 
 
 async def follow_all(
@@ -107,11 +120,7 @@ class Fifo:
         self._held = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
 
     async def open(self) -> asyncio.StreamReader:
-        reader = asyncio.StreamReader()
-        loop = asyncio.get_running_loop()
-        pipe = os.fdopen(self._reading, "rb", buffering=0)
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-        return reader
+        return await read_pipe(os.fdopen(self._reading, "rb", buffering=0))
 
     def release(self, _: object = None) -> None:
         """From now on the last writer's end is the end of the stream."""

@@ -63,7 +63,7 @@ class Team:
             worker_command(), self._environment(assignment.local_rank), self._workdir()
         )
         self._processes.append(process)
-        self._watch(assignment, process.streams, asyncio.ensure_future(process.wait()))
+        self._watch(assignment, process.streams, process.ended)
 
     async def _start_under_mpi(self) -> None:
         """One mpirun for all; what it says itself goes to the first worker's log."""
@@ -75,7 +75,7 @@ class Team:
         }
         process = await Process.start(mpi_command(len(assignments)), self._environment(None), self._workdir())
         self._processes.append(process)
-        ended = asyncio.ensure_future(process.wait())
+        ended = process.ended
         for fifo in fifos.values():
             ended.add_done_callback(fifo.release)
         for assignment in assignments:

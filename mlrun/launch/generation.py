@@ -135,12 +135,17 @@ class Generation:
         finally:
             for agent in self._agents:
                 agent.transport.send(Bye())
-            await asyncio.gather(*(agent.transport.close(CLOSE_S) for agent in self._agents))
+            await asyncio.gather(*(self._close(agent) for agent in self._agents))
             for task in tasks:
                 task.cancel()
         for failure in self._failures.in_order():
             self._record.show(failure)
         return self._exit_code()
+
+    async def _close(self, agent: _Agent) -> None:
+        in_order = await agent.transport.close(0 if agent.lost else CLOSE_S)
+        if not in_order:
+            await agent.transport.reap(self._run_id)
 
     # What comes in -------------------------------------------------------------------------------
 
@@ -150,6 +155,8 @@ class Generation:
                 agent.heard = time.monotonic()
                 await self._inbox.put((agent, message))
             why = "its agent ended"
+            if words := await agent.transport.last_words():
+                why = f"{why} ({words})"
         except ProtocolError as error:
             why = f"what its agent said isn't a message: {error}"
         await self._inbox.put((agent, _Lost(why)))
@@ -257,9 +264,8 @@ class Generation:
         for assignment in agent.assignments:
             self._membership.exited(assignment.rank)
         if self._phase is not Phase.KILLING:
-            words = agent.transport.last_words()
-            message = f"{agent.transport.host} is lost: {why}{f' ({words})' if words else ''}"
-            self._failures.said(FailureEvent("lost-host", message, host=agent.transport.host))
+            host = agent.transport.host
+            self._failures.said(FailureEvent("lost-host", f"{host} is lost: {why}", host=host))
             self._settle()
 
     # What is done about it -----------------------------------------------------------------------

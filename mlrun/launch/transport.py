@@ -9,8 +9,10 @@ import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 
+from mlrun.agent.reap import reap
 from mlrun.errors import RunFailedError
 from mlrun.protocol import Message, ProtocolError, decode, encode
 
@@ -46,23 +48,30 @@ class Transport(ABC):
         """Queue a message. A lost agent shows in ``receive``, not here."""
 
     @abstractmethod
-    async def close(self, timeout_s: float) -> None:
-        """Wait for the agent to end by itself, then make it: after ``timeout_s`` it is killed."""
+    async def close(self, timeout_s: float) -> bool:
+        """Wait for the agent to end by itself; after ``timeout_s`` it is killed. True: it ended in order."""
 
     @abstractmethod
-    def last_words(self) -> str:
-        """How the agent ended and the end of its stderr, for a message."""
+    async def last_words(self) -> str:
+        """How the agent ended and the end of its stderr, for a message. Asked once ``receive`` gave None."""
+
+    @abstractmethod
+    async def reap(self, run_id: str) -> None:
+        """End what a lost agent may have left of the run on its host."""
 
 
-class LocalTransport(Transport):
-    """An agent on this machine, in a session of its own: Ctrl-C in the terminal doesn't reach it."""
+class ChildTransport(Transport):
+    """A child process carries the messages on its stdin and stdout; its stderr is text for people.
 
-    async def start(self) -> None:
+    It has a session of its own: Ctrl-C in the terminal doesn't reach it.
+    """
+
+    _child: asyncio.subprocess.Process | None = None
+
+    async def _spawn(self, command: Sequence[str]) -> None:
         try:
             self._child = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "mlrun.agent",
+                *command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -73,10 +82,11 @@ class LocalTransport(Transport):
             raise RunFailedError(f"the agent on {self.host} can't be started: {error}") from error
         assert self._child.stdin is not None
         assert self._child.stdout is not None
+        assert self._child.stderr is not None
         self._in = self._child.stdin
         self._out = self._child.stdout
         self._words: deque[str] = deque(maxlen=_STDERR_LINES)
-        self._listening = asyncio.ensure_future(self._listen())
+        self._listening = asyncio.ensure_future(self._listen(self._child.stderr))
 
     async def receive(self) -> Message | None:
         try:
@@ -86,10 +96,12 @@ class LocalTransport(Transport):
         return decode(line) if line else None
 
     def send(self, message: Message) -> None:
-        if not self._in.is_closing():
+        if self._child is not None and not self._in.is_closing():
             self._in.write(encode(message))
 
-    async def close(self, timeout_s: float) -> None:
+    async def close(self, timeout_s: float) -> bool:
+        if self._child is None:
+            return True
         self._in.close()
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._child.wait(), timeout_s)
@@ -98,14 +110,27 @@ class LocalTransport(Transport):
                 os.killpg(self._child.pid, signal.SIGKILL)
             await self._child.wait()
         await asyncio.wait([self._listening], timeout=1)
+        return self._child.returncode == 0
 
-    def last_words(self) -> str:
+    async def last_words(self) -> str:
+        if self._child is None:
+            return ""
+        await asyncio.wait([asyncio.ensure_future(self._child.wait()), self._listening], timeout=1)
         code = self._child.returncode
         how = "" if code is None else f"exit code {code}" if code >= 0 else signal.Signals(-code).name
         return ": ".join(part for part in (how, " / ".join(self._words)) if part)
 
-    async def _listen(self) -> None:
-        assert self._child.stderr is not None
+    async def _listen(self, stderr: asyncio.StreamReader) -> None:
         with suppress(ValueError):
-            while line := await self._child.stderr.readline():
+            while line := await stderr.readline():
                 self._words.append(line.decode(errors="replace").rstrip())
+
+
+class LocalTransport(ChildTransport):
+    """An agent on this machine."""
+
+    async def start(self) -> None:
+        await self._spawn([sys.executable, "-m", "mlrun.agent"])
+
+    async def reap(self, run_id: str) -> None:
+        await asyncio.to_thread(reap, run_id)

@@ -15,7 +15,7 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mlrun.backends.torch.models import Sizes, make_model
-from mlrun.spec import Data, JobSpec, Model
+from mlrun.spec import JobSpec, Model
 
 POOL = 256
 """Distinct images; mlrun's synthetic data has as many."""
@@ -34,9 +34,8 @@ def main() -> None:
     torch.set_num_threads(asked.threads)
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     sizes = Sizes((3, asked.image_size, asked.image_size), asked.classes)
-    spec = JobSpec(
-        name="bare", model=Model(name=asked.model), data=Data(), batch_size=asked.batch_size, steps=1
-    )
+    model_spec = Model(name=asked.model)
+    spec = JobSpec(name="bare", model=model_spec, batch_size=asked.batch_size, steps=asked.steps)
     model: nn.Module = make_model(spec, sizes).train()
     if world_size > 1:
         distributed.init_process_group("gloo")

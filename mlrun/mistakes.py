@@ -165,6 +165,8 @@ def _fix(node: Node, schema: Schema) -> str:
         return fix
     if isinstance(node.value, (int, float)) and (fix := _fix_number(node, branches)):
         return fix
+    if node.value is None:
+        return "write a value, or remove the key"
     return f"write {_example(schema)}, say"
 
 
@@ -172,7 +174,7 @@ def _example(schema: Schema) -> str:
     """A value that the schema allows: its default, or the simplest one."""
     default, branch = schema.get("default"), _branches(schema)[0]
     if default:
-        return json.dumps(default)
+        return default if isinstance(default, str) else json.dumps(default)
     if "items" in branch:
         return f"[{_example(branch['items'])}]"
     if "properties" in branch:
@@ -180,7 +182,7 @@ def _example(schema: Schema) -> str:
     if branch.get("type") == "number":
         return "0.5" if "maximum" in branch or "exclusiveMaximum" in branch else "1.0"
     examples = {"integer": "10", "boolean": "true", "string": "my-job" if "pattern" in branch else "text"}
-    return str(branch.get("enum", [examples.get(str(branch.get("type")), "{}")])[0])
+    return str(branch.get("enum", [examples.get(str(branch.get("type")), "{key: value}")])[0])
 
 
 def _fix_text(node: Node, branches: list[Schema]) -> str | None:

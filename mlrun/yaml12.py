@@ -6,6 +6,7 @@ used here; what a scalar means is decided below (https://yaml.org/spec/1.2.2/#10
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -49,11 +50,13 @@ class Mistake:
         return f"{self.place}: {key}{self.problem}. Fix: {self.fix}"
 
 
-class _Unreadable:
+class _Unreadable(enum.Enum):
     """The value of a node whose mistake is already told."""
 
+    UNREADABLE = enum.auto()
 
-UNREADABLE = _Unreadable()
+
+UNREADABLE = _Unreadable.UNREADABLE
 
 
 @dataclass
@@ -160,7 +163,7 @@ class _Reader:
             self._mistake(
                 event,
                 path,
-                f"found the tag {_short(event.tag)}; a spec has no tags",
+                f"found the tag {_short(event.tag.replace('tag:yaml.org,2002:', '!!'))}; a spec has no tags",
                 "remove the tag; quote the value for text",
             )
         if isinstance(event, yaml.ScalarEvent):
@@ -272,7 +275,8 @@ def _syntax_mistake(error: yaml.YAMLError, reader: _Reader) -> Mistake:
     """PyYAML's complaint in the words of somebody who writes a spec."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         line, column = error.problem_mark.line, error.problem_mark.column
-        if error.context_mark is not None and "quoted scalar" in str(error.context):
+        opened = re.search(r"quoted scalar|simple key|flow (sequence|mapping)", str(error.context))
+        if error.context_mark is not None and opened:
             line, column = error.context_mark.line, error.context_mark.column
     else:
         before = reader.text[: max(getattr(error, "position", 0), 0)]

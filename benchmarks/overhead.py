@@ -1,9 +1,9 @@
 """What mlrun costs: its images/s over those of the same loop written by hand.
 
 One worker is compared with a bare PyTorch loop, two with torchrun, DistributedDataParallel and gloo: same
-model, batch, threads and data in memory. The two sides take turns, because the machine's own speed drifts; each
-pair of neighbours gives one ratio. mlrun's speed is read from the times of its events, so that it holds all
-that happens between two steps.
+model, batch, threads and data in memory. The two sides take turns, because the machine's own speed drifts;
+each pair of neighbours gives one ratio. mlrun's speed is read from the times of its events, so that it holds
+all that happens between two steps.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mlrun.allreduce.communicator import DType
 from mlrun.backends.base import Span
-from mlrun.backends.torch.process_group import GroupWork, MlrunProcessGroup
+from mlrun.backends.torch.process_group import MlrunProcessGroup
+from mlrun.backends.torch.work import GroupWork
 from mlrun.spec import AllReduce
 
 _WIRE = {"fp16": DType.FLOAT16, "bf16": DType.BFLOAT16, None: None}
@@ -76,14 +77,15 @@ class Overlapped(GradientSync):
             gradient_as_bucket_view=True,
             **_without_buffer_broadcast(),
         )
-        wrapped.register_comm_hook(None, self._reduce_bucket)
+        # A lambda, since DDP takes annotations that are strings for wrong ones.
+        wrapped.register_comm_hook(None, lambda _, bucket: self._reduce_bucket(bucket))
         self.module = wrapped
 
     def local(self) -> contextlib.AbstractContextManager[None]:
         assert isinstance(self.module, DistributedDataParallel)
         return self.module.no_sync()
 
-    def _reduce_bucket(self, _: object, bucket: torch.distributed.GradBucket) -> torch.futures.Future[Tensor]:
+    def _reduce_bucket(self, bucket: Any) -> torch.futures.Future[Tensor]:
         entered = time.monotonic()
         name = f"gradient bucket {bucket.index()}"
         work = self._group.reduce_bucket(bucket.buffer(), self._wire, name)

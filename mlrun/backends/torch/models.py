@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -115,7 +116,7 @@ def _distilbert(sizes: Sizes, **args: Any) -> nn.Module:
 def _mlp(sizes: Sizes, hidden: tuple[int, ...] | list[int] = (128, 128), dropout: float = 0.0) -> nn.Module:
     widths = [math.prod(sizes.sample_shape), *hidden]
     layers: list[nn.Module] = [nn.Flatten()]
-    for narrow, wide in zip(widths, widths[1:], strict=False):
+    for narrow, wide in itertools.pairwise(widths):
         layers += [nn.Linear(narrow, wide), nn.ReLU(), nn.Dropout(dropout)]
     return nn.Sequential(*layers, nn.Linear(widths[-1], sizes.outputs))
 
@@ -152,7 +153,7 @@ class _Block(nn.Module):
 def _resnet8(sizes: Sizes, width: int = 16, norm: str = "batch") -> nn.Module:
     """Eight layers for images of 8 to 32 pixels: the CIFAR ResNet of one block per stage."""
     channels = sizes.sample_shape[0]
-    return nn.Sequential(
+    model = nn.Sequential(
         nn.Conv2d(channels, width, 3, padding=1, bias=norm == "none"),
         _norm(norm, width),
         nn.ReLU(),
@@ -163,6 +164,10 @@ def _resnet8(sizes: Sizes, width: int = 16, norm: str = "batch") -> nn.Module:
         nn.Flatten(),
         nn.Linear(4 * width, sizes.outputs),
     )
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    return model
 
 
 REGISTRY: dict[str, Callable[..., nn.Module]] = {

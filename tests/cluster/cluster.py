@@ -18,10 +18,12 @@ import select
 import shlex
 import shutil
 import signal
+import site
 import subprocess
 import sys
 import tempfile
 import time
+import venv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +35,12 @@ import psutil
 # Hosts have a /tmp of their own, so their folders can't be below it.
 ROOTS = Path("/var/tmp")
 PREFIX = "mlrun-cluster-"
+CHECKOUT = Path(__file__).parents[2]
+INSTALLED = ".local/share/mlrun/venv"
+"""Where mlrun looks for its own environment on a host."""
 START_DEADLINE_S = 30.0
+HOST_PYTHON = os.path.realpath(sys.executable)
+"""An interpreter that hosts have too, with nothing but the standard library."""
 MACOS_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 """All that a command over ssh gets on a Mac."""
 
@@ -113,6 +120,15 @@ class Node:
         defaults: dict[str, Any] = {"text": True, "env": self.environment(), "capture_output": True}
         command = self.command(argv, options.pop("cwd", None))
         return subprocess.run(command, check=False, timeout=timeout, **defaults | options)
+
+    def install(self, folder: str | Path = INSTALLED, *, mlrun: bool = True) -> Path:
+        """Make an environment below this home, with this checkout and its dependencies; its interpreter."""
+        environment = self.home / folder
+        venv.create(environment, symlinks=True)
+        if mlrun:
+            packages = next(environment.glob("lib/python*/site-packages"))
+            (packages / "checkout.pth").write_text("\n".join([str(CHECKOUT), *site.getsitepackages()]) + "\n")
+        return environment / "bin" / "python"
 
     def processes(self) -> list[psutil.Process]:
         """Everything that runs here, but for sshd and what holds the namespaces."""
@@ -338,6 +354,9 @@ def _identity(node: Node, *, own_disk: bool) -> str:
         "echo 2 > /proc/sys/net/ipv4/conf/all/arp_announce",
         "echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad",
     ]
+    if own_disk and sys.prefix != sys.base_prefix:
+        # No host has a Python where this environment has its own; ``install`` makes one.
+        lines += [f"mkdir {node.folder}/nothing", f"mount --bind {node.folder}/nothing {sys.prefix}/bin"]
     if own_disk:
         lines += [f"mount --bind {node.folder}/tmp /tmp", "mount -t tmpfs tmpfs /run", "mkdir /run/sshd"]
     return "\n".join([*lines, "echo ready", ""])

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cluster.cluster import OFFICE, Cluster, Network, Node, missing
+from tests.cluster.cluster import HOST_PYTHON, OFFICE, Cluster, Network, Node, missing
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
@@ -33,7 +33,7 @@ def test_processes_of_a_host_are_listed_and_end_with_it() -> None:
         )
         assert ssh.stdout is not None
         assert ssh.stdout.readline() == "started\n"
-        assert "sleep 1000" in cluster.leftovers()["mac1"]
+        assert any("sleep 1000" in command for command in cluster.leftovers()["mac1"])
         assert "mac2" not in cluster.leftovers()
         assert ssh.pid in [process.pid for process in cluster.launcher.processes()]
         cluster.hosts["mac1"].power_off()
@@ -113,10 +113,10 @@ connection.sendall(bytes(int(sys.argv[4])))
 def _send(source: Node, target: Node, mine: str, theirs: str, size: int) -> None:
     """Send bytes from one host's interface to another's, both sockets tied to their interface."""
     address = target.addresses[theirs]
-    receiver = target.popen([sys.executable, "-c", RECEIVE, theirs, address], stdout=subprocess.PIPE)
+    receiver = target.popen([HOST_PYTHON, "-c", RECEIVE, theirs, address], stdout=subprocess.PIPE)
     assert receiver.stdout is not None
     port = receiver.stdout.readline().strip()
-    sent = source.run([sys.executable, "-c", SEND, mine, address, port, str(size)])
+    sent = source.run([HOST_PYTHON, "-c", SEND, mine, address, port, str(size)])
     assert sent.returncode == 0, sent.stderr
     assert receiver.communicate(timeout=20)[0].strip() == str(size)
 
@@ -124,6 +124,6 @@ def _send(source: Node, target: Node, mine: str, theirs: str, size: int) -> None
 def test_a_host_sees_its_own_interfaces(cluster: Cluster) -> None:
     mac1 = cluster.hosts["mac1"]
     code = "from mlrun.probe.addresses import *\nfor a in addresses(): print(a.interface, a.kind, a.address)"
-    done = mac1.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2])
+    done = mac1.run([str(mac1.install()), "-c", code])
     assert f"en0 ethernet {mac1.addresses['en0']}" in done.stdout.splitlines()
     assert f"en5 ethernet {mac1.addresses['en5']}" in done.stdout.splitlines()

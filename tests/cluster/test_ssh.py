@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import site
 import subprocess
 import sys
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.cluster import Cluster, missing
+from tests.cluster.cluster import CHECKOUT, INSTALLED, Cluster, missing
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
-
-ROOT = Path(__file__).parents[2]
-INSTALLED = ".local/share/mlrun/venv"
 
 
 @pytest.fixture
@@ -29,21 +24,12 @@ def room() -> Iterator[Cluster]:
         yield built
 
 
-def install(folder: Path, *, mlrun: bool = True) -> Path:
-    """A real environment at ``folder``, with this checkout and its dependencies in it or not."""
-    venv.create(folder, symlinks=True)
-    if mlrun:
-        packages = next(folder.glob("lib/python*/site-packages"))
-        (packages / "checkout.pth").write_text("\n".join([str(ROOT), *site.getsitepackages()]) + "\n")
-    return folder / "bin" / "python"
-
-
 def greet(
     cluster: Cluster, *hosts: str | dict[str, Any], timeout: float = 60
 ) -> subprocess.CompletedProcess[str]:
     fields = [{"name": host} if isinstance(host, str) else host for host in hosts]
     argv = [sys.executable, "-m", "tests.cluster.greet", *map(json.dumps, fields)]
-    return cluster.launcher.run(argv, cwd=ROOT, timeout=timeout)
+    return cluster.launcher.run(argv, cwd=CHECKOUT, timeout=timeout)
 
 
 def refused(cluster: Cluster, host: str | dict[str, Any]) -> str:
@@ -71,7 +57,7 @@ def test_any_login_shell_with_a_chatty_profile_and_a_banner(shell: str, profile:
         pytest.skip(f"there is no {shell} here")
     with Cluster(1, shells={"mac1": path}) as cluster:
         mac1 = cluster.hosts["mac1"]
-        install(mac1.home / INSTALLED)
+        mac1.install()
         script = mac1.home / profile
         script.parent.mkdir(parents=True, exist_ok=True)
         script.write_text("echo 'Welcome! {\"type\": \"Bye\"}'\necho oops >&2\nprintf 'no end of line'\n")
@@ -84,27 +70,29 @@ def test_any_login_shell_with_a_chatty_profile_and_a_banner(shell: str, profile:
 
 def test_all_hosts_at_once(cluster: Cluster) -> None:
     for host in cluster.hosts.values():
-        install(host.home / INSTALLED)
+        host.install()
     done = greet(cluster, *cluster.hosts)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(line.split(":")[0] for line in done.stdout.splitlines()) == sorted(cluster.hosts)
 
 
 def test_python_of_the_host_then_installed_then_workdir_then_the_launchers(room: Cluster) -> None:
-    home = room.hosts["mac1"].home
-    workdir = home / "My Projects" / "it's digits"
+    mac1 = room.hosts["mac1"]
     fields = {"name": "mac1", "workdir": "~/My Projects/it's digits"}
-    local = install(workdir / ".venv")
-    assert interpreter(room, fields) == str(local)
-    installed = install(home / INSTALLED)
+    launchers = room.launcher.install("some/env")
+    same_place = mac1.install("some/env")
+    assert interpreter(room, fields, python=launchers) == str(same_place)
+    local = mac1.install("My Projects/it's digits/.venv")
+    assert interpreter(room, fields, python=launchers) == str(local)
+    installed = mac1.install()
     assert interpreter(room, fields) == str(installed)
-    own = install(home / "my $HOME env")
+    own = mac1.install("my $HOME env")
     assert interpreter(room, {**fields, "python": str(own)}) == str(own)
     assert interpreter(room, {**fields, "python": "~/my $HOME env/bin/python"}) == str(own)
 
 
-def interpreter(cluster: Cluster, fields: dict[str, Any]) -> str:
-    """The interpreter that runs the agent: what its process was started as."""
+def interpreter(cluster: Cluster, fields: dict[str, Any], python: Path = Path(sys.executable)) -> str:
+    """The interpreter that runs the agent, as its process was started, when ``python`` is the launcher's."""
     code = (
         "import asyncio, json, sys\n"
         "from mlrun.hosts import Host\n"
@@ -120,9 +108,9 @@ def interpreter(cluster: Cluster, fields: dict[str, Any]) -> str:
         "    await t.close(10)\n"
         "asyncio.run(main())\n"
     )
-    argv = [sys.executable, "-c", code, json.dumps(fields)]
+    argv = [str(python), "-c", code, json.dumps(fields)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    launcher = cluster.launcher.popen(argv, cwd=ROOT, **pipes)
+    launcher = cluster.launcher.popen(argv, cwd=CHECKOUT, **pipes)
     assert launcher.stdout is not None
     assert launcher.stdout.readline().strip().isdigit()
     agents = [p.cmdline() for p in cluster.hosts["mac1"].processes() if "mlrun.agent" in p.cmdline()]
@@ -131,25 +119,22 @@ def interpreter(cluster: Cluster, fields: dict[str, Any]) -> str:
     return agents[0][0]
 
 
+@pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="every host has this Python, which has mlrun")
 def test_no_mlrun_there_lists_what_was_found(room: Cluster) -> None:
-    home = room.hosts["mac1"].home
-    bare = install(home / "work" / ".venv", mlrun=False)
+    mac1 = room.hosts["mac1"]
+    bare = mac1.install("work/.venv", mlrun=False)
     message = refused(room, {"name": "mac1", "workdir": "~/work"})
     assert "mac1: no Python with mlrun" in message
-    assert f"{home}/{INSTALLED}/bin/python: not there" in message
+    assert f"{mac1.home}/{INSTALLED}/bin/python: not there" in message
     assert f"{bare}: Python " in message
     assert "without mlrun" in message
     assert "Fix: Install mlrun there: mlrun hosts install" in message
-    elsewhere = install(home / "miniforge3")
-    elsewhere.with_name("python3").unlink(missing_ok=True)
-    elsewhere.with_name("python3").symlink_to(sys.executable)
-    assert f"Fix: Set python: {home}/miniforge3/bin/python3" in refused(
-        room, {"name": "mac1", "workdir": "~/work"}
-    )
+    found = mac1.install("miniforge3").with_name("python3")
+    assert f"Fix: Set python: {found}" in refused(room, {"name": "mac1", "workdir": "~/work"})
 
 
 def test_a_python_key_that_is_wrong_is_not_replaced_by_another(room: Cluster) -> None:
-    install(room.hosts["mac1"].home / INSTALLED)
+    room.hosts["mac1"].install()
     message = refused(room, {"name": "mac1", "python": "/opt/none/bin/python"})
     assert "/opt/none/bin/python: not there" in message
 
@@ -202,7 +187,7 @@ def test_mistake_in_the_users_ssh_configuration(room: Cluster) -> None:
 
 
 def test_users_configuration_can_not_disturb_the_pipe(room: Cluster) -> None:
-    install(room.hosts["mac1"].home / INSTALLED)
+    room.hosts["mac1"].install()
     (room.launcher.home / ".ssh" / "config").write_text(
         "Host big\n  HostName mac1\n  HostKeyAlias mac1\n"
         "Host *\n  RequestTTY force\n  RemoteCommand echo hello\n  ControlMaster auto\n"
@@ -215,14 +200,14 @@ def test_users_configuration_can_not_disturb_the_pipe(room: Cluster) -> None:
 
 def test_what_a_lost_agent_left_is_ended_over_a_second_ssh(room: Cluster) -> None:
     mac1 = room.hosts["mac1"]
-    install(mac1.home / INSTALLED)
+    mac1.install()
     marked = mac1.popen(["sleep", "1000"], env={**mac1.environment(), "MLRUN_RUN": "run-1"})
     other = mac1.popen(["sleep", "2000"], env={**mac1.environment(), "MLRUN_RUN": "run-2"})
     code = (
         "import asyncio\nfrom mlrun.hosts import Host\nfrom mlrun.launch.ssh import SshTransport\n"
         "asyncio.run(SshTransport(Host('mac1'), '/nowhere').reap('run-1'))\n"
     )
-    done = room.launcher.run([sys.executable, "-c", code], cwd=ROOT)
+    done = room.launcher.run([sys.executable, "-c", code], cwd=CHECKOUT)
     assert done.returncode == 0, done.stderr
     assert marked.wait(timeout=10) != 0
     assert room.leftovers() == {"mac1": ["sleep 2000"]}

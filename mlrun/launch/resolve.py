@@ -33,6 +33,7 @@ def resolve(spec: JobSpec, np: int | None, *, smoke: bool = False) -> Resolved:
         RefusedError: hosts that can't be reached yet.
     """
     notes: list[str] = []
+    spec = spec.model_copy(update={"workdir": _workdir(spec)})
     hosts = [Host("localhost")] if smoke else hosts_of_spec(spec.hosts) or [Host("localhost")]
     if smoke:
         spec = _with_data(spec, notes)
@@ -56,6 +57,14 @@ def resolve(spec: JobSpec, np: int | None, *, smoke: bool = False) -> Resolved:
     notes += _batch_notes(spec, batch_shares(spec, world_size))
     used: list[str | HostBlock] = [f"{h.name}:{n}" for h, n in zip(hosts, counts, strict=True) if n]
     return Resolved(spec.model_copy(update={"hosts": used}), assignments, notes)
+
+
+def _workdir(spec: JobSpec) -> str:
+    """Absolute, so that workers, and a resume from elsewhere, mean the same folder."""
+    folder = Path(spec.workdir or ".").expanduser().resolve()
+    if not folder.is_dir():
+        raise RequestError(f"workdir: there is no folder {folder}", fix="make it, or correct workdir")
+    return str(folder)
 
 
 def _workers_per_host(hosts: list[Host], np: int | None) -> list[int]:
@@ -93,7 +102,7 @@ def _batch_notes(spec: JobSpec, shares: list[int]) -> list[str]:
 def _with_data(spec: JobSpec, notes: list[str]) -> JobSpec:
     """Under --smoke, synthetic data where the data isn't on this machine."""
     path = spec.data.path
-    if path is None or (Path(spec.workdir or ".").expanduser() / Path(path).expanduser()).exists():
+    if path is None or (Path(str(spec.workdir)) / Path(path).expanduser()).exists():
         return spec
     notes.append(f"{path} isn't here: the smoke run takes synthetic data")
     data = spec.data.model_copy(update={"source": "synthetic", "path": None, "args": {}})

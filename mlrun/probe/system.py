@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
 
+from mlrun.probe.macos import run_tool
+from mlrun.probe.versions import build, versions
+
 
 def facts() -> dict[str, Any]:
-    """Operating system, machine, Python, usable cores, memory in bytes, virtual machine or not."""
+    """Operating system, machine, usable cores, memory in bytes; versions of Python, mlrun and frameworks."""
     return {
         "system": platform.system(),
         "release": platform.mac_ver()[0] or platform.release(),
         "machine": platform.machine(),
-        "chip": _sysctl("machdep.cpu.brand_string"),
+        "chip": _chip(),
         "python": platform.python_version(),
+        "build": build(),
+        "versions": versions(),
         "cores": usable_cores(),
         "memory_bytes": psutil.virtual_memory().total,
         "virtual_machine": _virtual_machine(),
@@ -32,6 +38,17 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def _chip() -> str | None:
+    if sys.platform == "darwin":
+        return _sysctl("machdep.cpu.brand_string")
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
+    return None
+
+
 def _virtual_machine() -> bool | None:
     """True in a macOS guest, whose GPU is advertised but doesn't train. Unknown on other systems."""
     answer = _sysctl("kern.hv_vmm_present")
@@ -41,10 +58,4 @@ def _virtual_machine() -> bool | None:
 def _sysctl(name: str) -> str | None:
     if sys.platform != "darwin":
         return None
-    try:
-        done = subprocess.run(
-            ["/usr/sbin/sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return run_tool("/usr/sbin/sysctl", "-n", name).strip() or None

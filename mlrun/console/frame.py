@@ -92,7 +92,8 @@ def _workers(run: Run, width: int, most: int) -> list[RenderableType]:
     shown = known if len(known) <= most else known[: most - 1]
     host = min(max(len(w.host or text.UNKNOWN) for w in known), 20 if width >= 100 else 11)
     host = max(host, 4)
-    free = max(width - host - 50, 6)
+    device = min(max(6, *(len(w.device or "") for w in known)), 20 if width >= 100 else 8)
+    free = max(width - host - device - 44, 6)
     use, course = min(free * 3 // 10, 24), free * 3 // 10
     split = free - use - course
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -104,7 +105,7 @@ def _workers(run: Run, width: int, most: int) -> list[RenderableType]:
         table.add_row(
             Text(str(worker.rank), style="bold"),
             _cut(worker.host, host),
-            _cut(worker.device, 6),
+            _cut(worker.device, device),
             _use(run, worker, use),
             _speed(worker, course),
             _step(worker, split),

@@ -32,6 +32,12 @@ def _history() -> deque[float]:
     return deque(maxlen=HISTORY)
 
 
+def named_metrics(metrics: dict[str, float]) -> dict[str, float]:
+    """A validation set's metrics, its loss last and told apart from the training loss."""
+    named = {name: value for name, value in metrics.items() if name != "loss"}
+    return named if "loss" not in metrics else {**named, "validation loss": metrics["loss"]}
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """Milliseconds of one optimizer step."""
@@ -167,8 +173,8 @@ class Run:
         if event.step <= self._evaluated_step:
             return  # every rank tells the same metrics
         self._evaluated_step = event.step
-        self.metrics = event.metrics
-        for name, value in event.metrics.items():
+        self.metrics = named_metrics(event.metrics)
+        for name, value in self.metrics.items():
             self.metric_history.setdefault(name, _history()).append(value)
 
     @property
@@ -201,12 +207,8 @@ class Run:
         return next((f for f in self.failures if not f.consequence), None)
 
     def use(self, worker: Worker) -> tuple[str, float | None]:
-        """("GPU" | "CPU", percent) of the worker's host: the GPU wherever it can be read."""
+        """("GPU" | "CPU", percent) of the worker's host: of what it trains on, or may train on."""
         told = self.telemetry.get(worker.host) if worker.host is not None else None
-        if told is None:
-            return "GPU" if worker.device in ("mps", "cuda") else "CPU", None
-        if told.gpu_percent is not None:
-            return "GPU", told.gpu_percent
-        if worker.device in ("mps", "cuda"):
-            return "GPU", None
-        return "CPU", told.cpu_percent
+        if worker.device is not None and worker.device.lower().startswith("cpu"):
+            return "CPU", told and told.cpu_percent
+        return "GPU", told and told.gpu_percent

@@ -32,20 +32,23 @@ class PlainConsole(Console):
         self._terminal = Terminal(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
         self._run = Run()
         self._printed_at: float | None = None
+        self._told = {None, "evaluating", "saving"}
+        """States that need no line: already told, or followed by a line with their outcome."""
 
     def _show(self, event: Event) -> None:
-        before = self._run.phase, self._run.metrics
+        before = self._run.metrics
         self._run.apply(event)
         if isinstance(event, StepEvent):
             self._progress()
-        elif isinstance(event, EvaluationEvent) and self._run.metrics is not before[1]:
-            told = "   ".join(f"{name} {text.number(value)}" for name, value in event.metrics.items())
+        elif isinstance(event, EvaluationEvent) and self._run.metrics is not before:
+            told = "   ".join(f"{name} {text.number(value)}" for name, value in self._run.metrics.items())
             self._print(f"step {event.step:,}   {told}{'   best so far' if event.best else ''}")
         elif isinstance(event, CheckpointEvent):
             self._print(
                 f"step {event.step:,}   saved {text.size(event.bytes)} in {event.seconds:.1f} s", "dim"
             )
-        elif isinstance(event, StateEvent) and self._run.phase not in (before[0], None):
+        elif isinstance(event, StateEvent) and self._run.phase not in self._told:
+            self._told.add(self._run.phase)
             self._print(f"{self._run.phase}")
         elif isinstance(event, LogEvent):
             self._print(log_line(event), LEVEL_STYLES.get(event.level))

@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from mlrun.console import text
-from mlrun.console.model import Run
+from mlrun.console.model import Run, named_metrics
 from mlrun.protocol import FailureEvent
 
 _STYLES = {"done": "bold green", "failed": "bold red"}
@@ -58,7 +58,7 @@ def _failures(run: Run) -> Iterator[Text]:
 
 
 def _figures(run: Run, summary: dict[str, Any]) -> Iterator[Text]:
-    quality = {**run.metrics, **(summary.get("metrics") or {})}
+    quality = {**run.metrics, **named_metrics(summary.get("metrics") or {})}
     loss = run.loss if summary.get("loss") is None else summary["loss"]
     told = [f"{name} {text.number(value)}" for name, value in quality.items()]
     if loss is not None:

@@ -57,7 +57,7 @@ def training(ranks: int = 2, seconds: int = 20, fails_at: int | None = None) -> 
             gpu = 95 - 60 * wait + 3 * noise.random()
             yield TelemetryEvent(gpu_percent=gpu, cpu_percent=12.0, time=now, host=host)
         if second % 5 == 0:
-            metrics = {"accuracy": 1 - 0.9 * math.exp(-3 * second / seconds)}
+            metrics = {"loss": loss, "accuracy": 1 - 0.9 * math.exp(-3 * second / seconds)}
             yield EvaluationEvent(
                 step, second // 10, metrics, 1000, 0.4, best=True, time=now, rank=0, host=hosts[0]
             )

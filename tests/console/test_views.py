@@ -145,7 +145,7 @@ ENTER, LEAVE, HIDE_CURSOR, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25
 
 def test_live_leaves_the_terminal_as_it_was():
     out, code = on_terminal(str(REPLAY), "live", "--ranks", "2", "--seconds", "1")
-    assert code == 0
+    assert code == 0, out
     assert out.count(ENTER) == out.count(LEAVE) == 1
     assert out.rindex(SHOW_CURSOR) > out.rindex(HIDE_CURSOR)
     assert "resnet" in out[: out.index(LEAVE)]
@@ -176,6 +176,7 @@ def test_live_leaves_the_screen_alone_before_the_first_event():
 
 
 def test_live_obeys_no_color():
-    out, _ = on_terminal(str(REPLAY), "live", "--ranks", "1", "--seconds", "1", NO_COLOR="1")
+    out, code = on_terminal(str(REPLAY), "live", "--ranks", "1", "--seconds", "1", NO_COLOR="1")
+    assert code == 0, out
     assert "\x1b[36m" not in out
     assert "\x1b[32m" not in out

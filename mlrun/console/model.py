@@ -210,5 +210,5 @@ class Run:
         """("GPU" | "CPU", percent) of the worker's host: of what it trains on, or may train on."""
         told = self.telemetry.get(worker.host) if worker.host is not None else None
         if worker.device is not None and worker.device.lower().startswith("cpu"):
-            return "CPU", told and told.cpu_percent
-        return "GPU", told and told.gpu_percent
+            return "CPU", told.cpu_percent if told else None
+        return "GPU", told.gpu_percent if told else None

@@ -14,7 +14,6 @@ from pathlib import Path
 from mlrun.allreduce.communicator import Communicator
 from mlrun.allreduce.links import Listener
 from mlrun.backends import registry
-from mlrun.backends.base import Backend
 from mlrun.errors import ExitCode, MlrunError, RequestError
 from mlrun.protocol import Assignment, Event, Listening, Plan, StateEvent, WorkerHello, WorkerStart
 from mlrun.spec import JobSpec
@@ -32,13 +31,12 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 class Worker:
-    """The life of one rank. What is opened is closed by ``close``, however far it came."""
+    """The life of one rank."""
 
     def __init__(self, channel: Channel, start: WorkerStart) -> None:
         self._channel = channel
         self._start = start
         self._communicator: Communicator | None = None
-        self._backend: Backend | None = None
 
     def train(self) -> None:
         """Join the run, train, and report.
@@ -48,10 +46,10 @@ class Worker:
         """
         self._say("starting")
         spec = JobSpec.model_validate(self._start.spec)
-        self._backend = registry.create(spec.framework)
+        backend = registry.create(spec.framework)
         self._communicator = self._join()
         assignment = self._start.assignment
-        shape = self._backend.build(spec, self._communicator, assignment.local_rank)
+        shape = backend.build(spec, self._communicator, assignment.local_rank)
         group = self._communicator.split(range(assignment.world_size)) if self._communicator else None
         context = Context(
             rank=assignment.rank,
@@ -63,8 +61,11 @@ class Worker:
             stop_reason=self._stop_reason,
         )
         resume_from = self._start.resume_from
-        loop = TrainingLoop(spec, self._backend, shape, context)
+        loop = TrainingLoop(spec, backend, shape, context)
         loop.run(Path(resume_from) if resume_from is not None else None)
+        backend.close()
+        if self._communicator is not None:
+            self._communicator.close()
 
     def fail(self, error: Exception) -> None:
         """Report ``error`` and free the peers that wait for this rank."""
@@ -76,12 +77,6 @@ class Worker:
         """Free the peers that wait for this rank, and tell them why."""
         if self._communicator is not None:
             self._communicator.abort(reason)
-
-    def close(self) -> None:
-        """Free what the backend and the communicator hold."""
-        if self._backend is not None:
-            self._backend.close()
-        if self._communicator is not None:
             self._communicator.close()
 
     def _join(self) -> Communicator | None:
@@ -143,8 +138,6 @@ def _run(worker: Worker) -> int:
         traceback.print_exc()
         worker.fail(error)
         return ExitCode.RUN_FAILED
-    finally:
-        worker.close()
 
 
 def _leave_within(seconds: float) -> None:

@@ -26,7 +26,7 @@ def failure_event(error: BaseException, rank: int) -> FailureEvent:
     if isinstance(error, MlrunError):
         return FailureEvent("exception", str(error))
     for complaint, kind, consequence in _COMPLAINTS:
-        if _says(error, complaint):
+        if isinstance(error, complaint):
             return FailureEvent(kind, str(error), consequence=consequence)
     lines = "".join(traceback.format_exception(error)).splitlines()[-LAST_LINES:]
     return FailureEvent("exception", f"{type(error).__name__}: {error}", last_lines=lines)
@@ -38,8 +38,3 @@ _COMPLAINTS: tuple[tuple[type[Exception], str, bool], ...] = (
     (AbortedError, "exception", True),
 )
 """Errors about other ranks: the event's kind, and whether the cause surely lies elsewhere."""
-
-
-def _says(error: BaseException, kind: type[Exception]) -> bool:
-    """True for a ``kind``, also where a framework's C++ made a RuntimeError with its name in the text."""
-    return isinstance(error, kind) or kind.__name__ in str(error)

@@ -1,4 +1,4 @@
-"""Draw the live view as an SVG from a run's events: ``console_picture.py RUN/events.jsonl docs/console.svg``."""
+"""Draw the live view from a run: ``console_picture.py RUN/events.jsonl docs/console.svg``."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ def last_frame(run: Run, width: int, now: float) -> RenderableType:
 def _head(run: Run, width: int, now: float) -> list[RenderableType]:
     phase = [run.phase or "starting"]
     if run.epoch is not None:
-        phase.append(f"epoch {run.epoch + 1}")
+        epochs = "" if run.epochs is None else f"/{run.epochs}"
+        phase.append(f"epoch {run.epoch + 1}{epochs}")
     elapsed = None if run.started is None else max(now, run.latest or 0) - run.started
     title = _ends(
         Text.assemble(" ", (run.name or "mlrun", "bold cyan"), ("  " + " · ".join(phase), "dim")),

@@ -1,7 +1,7 @@
 """What is known of a run, folded from its events. Every view draws from this and nothing else.
 
-Read from ``StateEvent.detail``, wherever a key is present: ``name`` (of the job), ``world_size``,
-``step``, ``steps_total``, ``unit`` ("images"), ``run_dir``, ``device``. What no event has told stays None.
+Read from ``StateEvent.detail``, wherever a key is present: ``name`` (of the job), ``world_size``, ``step``,
+``steps_total``, ``steps_per_epoch``, ``unit`` ("images"), ``run_dir``, ``device``. What no event has told is None.
 """
 
 from __future__ import annotations
@@ -99,6 +99,7 @@ class Run:
     step: int | None = None
     steps_total: int | None = None
     epoch: int | None = None
+    steps_per_epoch: int | None = None
     lr: float | None = None
     loss: float | None = None
     losses: deque[float] = field(default_factory=_history)
@@ -161,6 +162,7 @@ class Run:
         self.unit = detail.get("unit", self.unit)
         self.run_dir = detail.get("run_dir", self.run_dir)
         self.steps_total = detail.get("steps_total", self.steps_total)
+        self.steps_per_epoch = detail.get("steps_per_epoch", self.steps_per_epoch)
         self.step = detail.get("step", self.step)
         if event.rank is None:
             self.state = event.state
@@ -182,6 +184,13 @@ class Run:
         """Samples per second of all ranks together; None until every rank has told its own."""
         known = [w.speed for w in self.workers.values() if w.speed is not None]
         return sum(known) if known and len(known) == (self.world_size or len(self.workers)) else None
+
+    @property
+    def epochs(self) -> int | None:
+        """How many the training will have begun at its end."""
+        if self.steps_total is None or not self.steps_per_epoch:
+            return None
+        return -(-self.steps_total // self.steps_per_epoch)
 
     @property
     def phase(self) -> str | None:

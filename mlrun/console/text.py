@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
+import statistics
+from collections.abc import Iterable
 
 UNKNOWN = "–"
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -71,12 +73,18 @@ def size(count: float) -> str:
 
 
 def sparkline(values: Iterable[float], width: int, floor: float | None = None) -> str:
-    """The last ``width`` values as blocks, from their minimum (or ``floor``) to their maximum."""
-    last: Sequence[float] = [v for v in values if math.isfinite(v)][-width:]
-    if not last:
+    """The values as at most ``width`` blocks, from their minimum (or ``floor``) to their maximum.
+
+    Where there are more values than blocks, a block is the mean of its share of them.
+    """
+    known = [v for v in values if math.isfinite(v)]
+    if not known:
         return ""
-    low, high = min(last) if floor is None else floor, max(last)
+    if len(known) > width:
+        edges = [len(known) * i // width for i in range(width + 1)]
+        known = [statistics.fmean(known[a:b]) for a, b in itertools.pairwise(edges)]
+    low, high = min(known) if floor is None else floor, max(known)
     if high <= low:
-        return _BLOCKS[3] * len(last)
+        return _BLOCKS[3] * len(known)
     top = len(_BLOCKS) - 1
-    return "".join(_BLOCKS[max(0, min(top, round((v - low) / (high - low) * top)))] for v in last)
+    return "".join(_BLOCKS[max(0, min(top, round((v - low) / (high - low) * top)))] for v in known)

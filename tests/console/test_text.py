@@ -41,7 +41,7 @@ def test_size(count, shown):
 
 def test_sparkline_spans_its_values():
     assert text.sparkline([1, 2, 3, 4, 5, 6, 7, 8], 8) == "▁▂▃▄▅▆▇█"
-    assert text.sparkline([1, 2, 3], 2) == "▁█"
+    assert text.sparkline([0, 0, 5, 9, 10, 10], 3) == "▁▆█"
     assert text.sparkline([math.nan, 5], 8) == "▄"
     assert text.sparkline([], 8) == ""
 

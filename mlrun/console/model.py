@@ -1,7 +1,7 @@
 """What is known of a run, folded from its events. Every view draws from this and nothing else.
 
 Read from ``StateEvent.detail``, wherever a key is present: ``name`` (of the job), ``world_size``, ``step``,
-``steps_total``, ``steps_per_epoch``, ``unit`` ("images"), ``run_dir``, ``device``. What no event has told is None.
+``steps_total``, ``steps_per_epoch``, ``unit`` ("images"), ``run_dir``, ``device``. What isn.t told is None.
 """
 
 from __future__ import annotations

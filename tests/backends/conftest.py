@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from torch_ranks import RankPool  # noqa: E402 - found through the line above
+from torch_ranks import RankPool
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Makes backend ``mlrun`` known to torch.distributed. Runs at the end of every ``import torch``.
 
-PyTorch calls ``register`` through the entry-point group ``torch.backends``. It only notes a maker; all else is
-imported when a group is made.
+PyTorch calls ``register`` through the entry-point group ``torch.backends``. It only notes a maker; all
+else is imported when a group is made.
 """
 
 from __future__ import annotations

@@ -36,9 +36,11 @@ from mlrun.spec import JobSpec
 
 
 class TorchBackend(Backend):
-    """Each rank's loss is weighted by its share of the step's samples and gradients are summed over ranks, so a step
-    is the same whatever the number of ranks and however unequal their batches. A rank without samples takes part with
-    a batch of zeros of weight 0.
+    """Training with stock PyTorch parts.
+
+    Each rank's loss is weighted by its share of the step's samples and gradients are summed over ranks, so
+    a step is the same whatever the number of ranks and however unequal their batches. A rank without
+    samples takes part with a batch of zeros of weight 0.
     """
 
     def build(self, spec: JobSpec, communicator: Communicator | None, local_rank: int) -> Shape:
@@ -77,14 +79,12 @@ class TorchBackend(Backend):
         self._sync = self._make_sync()
         self._sampler = Sampler(len(self._source.train), self._shares(), self._spec.seed)
         shape = self._shape()
-        self._steps_total = shape.steps_total
         self._feed = Feed(
             self._source.train,
             self._sampler,
-            self._rank,
-            self._spec.grad_accumulation,
-            shape.steps_total,
-            self._device,
+            rank=self._rank,
+            accumulation=self._spec.grad_accumulation,
+            device=self._device,
         )
         base = base_learning_rate(self._spec, shape.global_batch_size)
         self._rate = LearningRate(self._spec, base, shape.steps_per_epoch, shape.steps_total)
@@ -127,9 +127,12 @@ class TorchBackend(Backend):
         fetched = time.monotonic()
         self._note("data", start, fetched)
         torch.manual_seed(_drawn(self._spec.seed, step, self._rank))
+        kept = self._statistics() if self._spec.on_nonfinite == "skip" else []
         comm_s = self._compute_gradients(step, batches)
         reduced = time.monotonic()
         self._updates.apply(step)
+        if kept and not self.applied():
+            self._restore(kept)
         end = time.monotonic()
         self._note("optimizer", reduced, end)
         return StepResult(
@@ -182,14 +185,21 @@ class TorchBackend(Backend):
         step = self._updates.bad_step
         if step is None:
             return None
-        kept = [b.clone() for b in self._model.buffers()]
+        kept = self._statistics()
         torch.manual_seed(_drawn(self._spec.seed, step, self._rank))
         try:
             return self._first_nonfinite(self._feed.again(step))
         finally:
             self._model.zero_grad(set_to_none=True)
-            for buffer, value in zip(self._model.buffers(), kept, strict=True):
-                buffer.copy_(value)
+            self._restore(kept)
+
+    def _statistics(self) -> list[Tensor]:
+        """A copy of what a forward pass changes besides gradients: BatchNorm's running statistics."""
+        return [buffer.clone() for buffer in self._model.buffers()]
+
+    def _restore(self, statistics: list[Tensor]) -> None:
+        for buffer, value in zip(self._model.buffers(), statistics, strict=True):
+            buffer.copy_(value)
 
     def _first_nonfinite(self, batches: list[Batch]) -> str | None:
         for batch in batches:

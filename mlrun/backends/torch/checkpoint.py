@@ -31,7 +31,7 @@ def state_hash(model: nn.Module) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in named_tensors(model).items():
         digest.update(name.encode())
-        digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy())
+        digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -18,15 +18,19 @@ def choose_device(wanted: Literal["auto", "cpu", "mps", "cuda"], local_rank: int
         RequestError: the wanted device isn't there or doesn't compute.
     """
     for kind in ("mps", "cuda", "cpu") if wanted == "auto" else (wanted,):
-        device = torch.device(
-            kind, local_rank % max(torch.cuda.device_count(), 1) if kind == "cuda" else None
-        )
+        device = _nth(kind, local_rank)
         problem = _problem(device)
         if problem is None:
             if kind == "cuda":
                 torch.cuda.set_device(device)
             return device
     raise RequestError(f"device: {wanted} doesn't work here: {problem}", fix="set device: auto, or cpu")
+
+
+def _nth(kind: str, local_rank: int) -> torch.device:
+    if kind != "cuda":
+        return torch.device(kind)
+    return torch.device(kind, local_rank % max(torch.cuda.device_count(), 1))
 
 
 def _problem(device: torch.device) -> str | None:
@@ -42,7 +46,7 @@ def _problem(device: torch.device) -> str | None:
 
 
 def set_threads(threads: int | None) -> int:
-    """Set and return the CPU threads of this rank: ``threads``, or the cores shared by the ranks of this host."""
+    """Set and return this rank's CPU threads: ``threads``, or its part of the host's cores."""
     if threads is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         threads = max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))

@@ -37,7 +37,7 @@ class GradientSync(ABC):
 
     @abstractmethod
     def finish(self) -> float:
-        """After the step's last backward pass: gradients are reduced on return; seconds only spent waiting."""
+        """After the last backward pass: gradients are reduced on return. Seconds only spent waiting."""
 
     def spans(self) -> list[Span]:
         """When each bucket of the last step travelled."""
@@ -59,8 +59,8 @@ class Alone(GradientSync):
 class Overlapped(GradientSync):
     """DistributedDataParallel: a bucket travels as soon as its last gradient is there.
 
-    Exposed time is what the issuing thread was held for (device tensors), and from the issue of the last bucket,
-    when the backward pass has no more work of its own, until the last one has come back.
+    Exposed time is what the issuing thread was held for (device tensors), and from the issue of the last
+    bucket, when the backward pass has no more work of its own, until the last one has come back.
     """
 
     def __init__(self, model: nn.Module, group: MlrunProcessGroup, settings: AllReduce) -> None:
@@ -73,7 +73,7 @@ class Overlapped(GradientSync):
         wrapped = DistributedDataParallel(
             model,
             process_group=group,
-            bucket_cap_mb=settings.bucket_mb,  # type: ignore[arg-type]
+            bucket_cap_mb=settings.bucket_mb,
             gradient_as_bucket_view=True,
             **_without_buffer_broadcast(),
         )
@@ -131,7 +131,7 @@ class AfterBackward(GradientSync):
         ]
         for work, reduced, bucket in zip(self._works, flat, gradients, strict=True):
             work.wait()
-            parts = reduced.split([g.numel() for g in bucket])
+            parts = torch.split(reduced, [g.numel() for g in bucket])
             torch._foreach_copy_(bucket, [p.view_as(g) for p, g in zip(parts, bucket, strict=True)])
         return time.monotonic() - start
 

@@ -94,8 +94,7 @@ def _transformers_resnet(depths: list[int], hidden: list[int], layer: str) -> Ca
             hidden_sizes=hidden,
             layer_type=layer,
             num_channels=sizes.sample_shape[0],
-            num_labels=sizes.outputs,
-            **args,
+            **{"num_labels": sizes.outputs, **args},
         )
         return Logits(ResNetForImageClassification(config))
 
@@ -110,7 +109,9 @@ def _distilbert(sizes: Sizes, **args: Any) -> nn.Module:
         DistilBertForSequenceClassification,
     )
 
-    return Logits(DistilBertForSequenceClassification(DistilBertConfig(num_labels=sizes.outputs, **args)))
+    return Logits(
+        DistilBertForSequenceClassification(DistilBertConfig(**{"num_labels": sizes.outputs, **args}))
+    )
 
 
 def _mlp(sizes: Sizes, hidden: tuple[int, ...] | list[int] = (128, 128), dropout: float = 0.0) -> nn.Module:

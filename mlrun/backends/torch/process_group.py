@@ -1,8 +1,11 @@
 """torch.distributed's process group over a Communicator: backend ``mlrun`` for cpu, mps and cuda tensors.
 
-A subclass of ProcessGroup and not of Backend, since a Backend is reached through dispatcher kernels that don't
-exist for MPS. Method names are those that torch.distributed calls.
+A subclass of ProcessGroup and not of Backend, since a Backend is reached through dispatcher kernels that
+don't exist for MPS. Method names are those that torch.distributed calls.
 """
+
+# The supertype's stubs overload each method with a form that torch.distributed doesn't call.
+# mypy: disable-error-code="override, assignment, call-arg"
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ def init_process_group(communicator: Communicator) -> MlrunProcessGroup:
     _given = communicator
     try:
         dist.init_process_group(
-            "mlrun", store=dist.HashStore(), rank=communicator.rank, world_size=communicator.size
+            "mlrun",
+            store=torch._C._distributed_c10d.HashStore(),
+            rank=communicator.rank,
+            world_size=communicator.size,
         )
     finally:
         _given = None

@@ -36,13 +36,13 @@ def copy_from_first(group: MlrunProcessGroup | None, tensors: list[Tensor]) -> N
 
 
 def average_statistics(group: MlrunProcessGroup | None, model: nn.Module) -> None:
-    """Buffers that each rank kept by itself (BatchNorm's running statistics) become their mean. Collective."""
+    """Buffers that each rank kept by itself (BatchNorm's statistics) become their mean. Collective."""
     buffers = [b for b in model.buffers() if b.is_floating_point()]
     if group is None or not buffers:
         return
     flat = torch.cat([b.flatten().to(torch.float32) for b in buffers])
     dist.all_reduce(flat, group=group)
-    parts = (flat / group.size()).split([b.numel() for b in buffers])
+    parts = torch.split(flat / group.size(), [b.numel() for b in buffers])
     for buffer, part in zip(buffers, parts, strict=True):
         buffer.copy_(part.view_as(buffer))
     copy_from_first(group, [b for b in model.buffers() if not b.is_floating_point()])

@@ -58,6 +58,6 @@ class Staged:
         """Bring the buffer's content into the tensors, where they are elsewhere."""
         if self._in_place:
             return
-        parts = self.host.split([t.numel() for t in self._tensors])
+        parts = torch.split(self.host, [t.numel() for t in self._tensors])
         for tensor, part in zip(self._tensors, parts, strict=True):
             tensor.detach().copy_(part.view(tensor.shape))

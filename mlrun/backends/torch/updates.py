@@ -37,10 +37,10 @@ class LearningRate:
 
 
 def base_learning_rate(spec: JobSpec, global_batch: int) -> float:
-    """``optimizer.lr``, scaled as ``lr_scale`` says by how much the global batch outgrew the spec's own batch.
+    """``optimizer.lr``, scaled as ``lr_scale`` says by how much the global batch outgrew the spec's own.
 
-    The spec's own batch is ``global_batch_size``, which never grows, or what one worker takes per optimizer step
-    (``batch_size`` x ``grad_accumulation``), so that ``linear`` multiplies by the number of equal workers.
+    The spec's own batch is ``global_batch_size``, which never grows, or what one worker takes per optimizer
+    step (``batch_size`` x ``grad_accumulation``): ``linear`` multiplies by the number of equal workers.
     """
     own = spec.global_batch_size or (spec.batch_size or 1) * spec.grad_accumulation
     growth = global_batch / own
@@ -50,11 +50,11 @@ def base_learning_rate(spec: JobSpec, global_batch: int) -> float:
 class Updates:
     """Applies reduced gradients, unless they aren't finite.
 
-    The check is one norm over the gradients, taken on the device; the update depends on it there too, so nothing
-    waits. (A norm over 1.8e19 overflows and counts as not finite.) The outcome is read by the host after each step
-    on the CPU and under ``on_nonfinite: skip``; elsewhere every ``log_every`` steps. Gradients are the same bits on
-    every rank, and so is the outcome. fp16 leaves the check to the gradient scaler, for which overflow is normal
-    until its scale has fallen below 1.
+    The check is one norm over the gradients, taken on the device; the update depends on it there too, so
+    nothing waits. (A norm over 1.8e19 overflows and counts as not finite.) The host reads the outcome after
+    each step on the CPU and under ``on_nonfinite: skip``, elsewhere every ``log_every`` steps. Gradients are
+    the same bits on every rank, and so is the outcome. fp16 leaves the check to the gradient scaler, for
+    which overflow is normal until its scale has fallen below 1.
     """
 
     def __init__(self, spec: JobSpec, model: nn.Module, device: torch.device, rate: LearningRate) -> None:

@@ -20,7 +20,7 @@ from mlrun.backends.torch.staging import Staged
 class Completer:
     """One thread that completes futures in the order of their operations.
 
-    Callbacks of a future run on the thread that completes it. Neither the engine's own threads may be held by them,
+    Callbacks of a future run on the thread that completes it. They must not hold the engine's own threads,
     nor may their order differ between ranks, since they may start collectives.
     """
 
@@ -49,10 +49,11 @@ class Completer:
 class GroupWork(dist.Work):
     """A collective over staged tensors.
 
-    ``settle`` waits for the engine and brings results back into the tensors, once, on whichever thread asks first:
-    the caller of ``wait``, or the completer for a future. ``kept`` is memory that the engine only reads; ``parts`` are
-    works of which this one is the sum. Device tensors are settled where they are asked for, never
-    on the completer: two Python threads must not encode for one Metal device.
+    It settles once, on whichever thread asks first (the caller of ``wait``, or the completer for a future):
+    waits for the engine and brings results back into the tensors. Device tensors are settled where they are
+    asked for, never on the completer: two Python threads must not encode for one Metal device.
+
+    ``kept`` is memory that the engine only reads; ``parts`` are works of which this one is the sum.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
-"""The batches of one rank, step by step, made ahead of the training where the data comes from loader workers."""
+"""The batches of one rank, step by step, made ahead of time where loader workers read them."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,16 +19,15 @@ class Feed:
         self,
         split: Split,
         sampler: Sampler,
+        *,
         rank: int,
         accumulation: int,
-        steps_total: int,
         device: torch.device,
     ) -> None:
         self._split = split
         self._sampler = sampler
         self._rank = rank
         self._accumulation = accumulation
-        self._steps_total = steps_total
         self._device = device
         self._next_step = -1
         self._stream: Iterator[Batch] = iter(())
@@ -52,6 +52,6 @@ class Feed:
         return self._sampler.micro_batches(step, self._rank, self._accumulation)
 
     def _batches_from(self, start: int) -> Iterator[tuple[int, Indices]]:
-        for step in range(start, self._steps_total):
+        for step in itertools.count(start):
             for part in self._micro_batches(step):
                 yield self._sampler.epoch(step), part

@@ -101,7 +101,10 @@ class ImageFolder:
 
 
 def _random_box(width: int, height: int) -> tuple[float, float, float, float]:
-    """A crop of 8 to 100 % of the area with sides in 3:4 to 4:3. Source: https://arxiv.org/abs/1409.4842, section 6."""
+    """A crop of 8 to 100 % of the area with sides in 3:4 to 4:3.
+
+    Source: https://arxiv.org/abs/1409.4842, section 6
+    """
     for _ in range(10):
         area = width * height * random.uniform(0.08, 1.0)
         ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))

@@ -95,7 +95,7 @@ def _synthetic(spec: JobSpec, device: torch.device) -> Source:
 
 
 def _digits(spec: JobSpec, device: torch.device) -> Source:
-    """scikit-learn's 1797 handwritten digits, 1x8x8, never augmented; a fifth is kept for validation by default.
+    """scikit-learn's 1797 handwritten digits, 1x8x8, never augmented; a fifth is held out by default.
 
     Source: https://archive.ics.uci.edu/dataset/80
     """
@@ -163,7 +163,7 @@ def _callable(spec: JobSpec) -> Source:
         training = validation = made
         if not (hasattr(made, "__len__") and hasattr(made, "__getitem__")):
             raise RequestError(
-                f"data.source: {spec.data.source} gave a {type(made).__name__}, which has no length or no items",
+                f"data.source: {spec.data.source} gave a {type(made).__name__}, not a map-style Dataset",
                 fix="return a map-style torch.utils.data.Dataset, or a pair of them",
             )
         kept, held_out = _hold_out(len(training), spec.data.val_split, spec.seed)

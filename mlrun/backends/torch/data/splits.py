@@ -98,8 +98,8 @@ class TensorSplit(Split):
 class DatasetSplit(Split):
     """Samples ``chosen`` of a Dataset, read by ``workers`` processes (0: by this one).
 
-    Before a sample is read, the generators of Python, NumPy and PyTorch are seeded from (seed, epoch, sample),
-    so augmentation is the same whichever rank or worker reads it.
+    Before a sample is read, the generators of Python, NumPy and PyTorch are seeded from (seed, epoch,
+    sample), so augmentation is the same whichever rank or worker reads it.
     """
 
     def __init__(self, dataset: MapDataset, chosen: Indices, seed: int, workers: int) -> None:
@@ -119,7 +119,7 @@ class DatasetSplit(Split):
         if self._loader is None:
             self._loader = DataLoader(
                 self._reader,  # type: ignore[arg-type]
-                batch_sampler=self._keys,  # type: ignore[arg-type]
+                batch_sampler=self._keys,
                 num_workers=self._workers,
                 collate_fn=_as_is,
                 persistent_workers=self._workers > 0,

@@ -203,9 +203,9 @@ class BlockingCommunicator(Communicator):
         if self._parent is not None:
             self._parent.abort(reason)
             return
-        self._break(self._aborted(reason))
         if self._channel is not None:
             self._channel.abort(reason)
+        self._break(self._aborted(reason))
 
     def close(self) -> None:
         for child in self._children:

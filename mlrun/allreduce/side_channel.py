@@ -113,6 +113,7 @@ class SideChannel:
             for sock in self._peers:
                 sock.settimeout(5.0)
                 waiting.register(sock, selectors.EVENT_READ)
+            # Passed on before it's told here: whoever waits here may end the process at once.
             while waiting.get_map():
                 for key, _ in waiting.select():
                     sock = cast(socket.socket, key.fileobj)
@@ -121,15 +122,15 @@ class SideChannel:
                     except (OSError, EOFError) as error:
                         kind, text = b"", str(error)
                     if kind == _ABORT:
-                        on_abort(text)
                         self.abort(text)
+                        on_abort(text)
                         continue
                     waiting.unregister(sock)
                     if kind != _BYE and not self._closing:
                         peer = self._peers[sock]
                         lost = f"rank {peer} ({self._hosts[peer]}) has gone: {text}"
-                        on_lost(PeerLostError(lost))
                         self.abort(lost)
+                        on_lost(PeerLostError(lost))
         self._links.close()
 
 

@@ -127,6 +127,9 @@ def _shell_path(path: str) -> str:
 class SshTransport(ChildTransport):
     """An agent on another machine. ``workdir`` is the run's folder as the launcher knows it."""
 
+    program: Sequence[str] = ("mlrun.agent",)
+    """The module that is run there, and its arguments."""
+
     def __init__(self, host: Host, workdir: str) -> None:
         super().__init__(host.name)
         self._target = host
@@ -143,7 +146,7 @@ class SshTransport(ChildTransport):
         """
         nonce = f"mlrun-{secrets.token_hex(8)}"
         await self._spawn([*ssh_command(self._target), _REMOTE_COMMAND])
-        self._in.write(bootstrap(["mlrun.agent"], self._pythons, self._workdir, nonce))
+        self._in.write(bootstrap(self.program, self._pythons, self._workdir, nonce))
         try:
             await asyncio.wait_for(self._await_start(nonce.encode()), START_TIMEOUT_S)
         except asyncio.TimeoutError:

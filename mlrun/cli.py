@@ -120,6 +120,8 @@ def launch(
         from mlrun.launch import launcher
 
         result = launcher.launch(job, np=np, console=console, runs_dir=runs_dir, smoke=smoke)
+    if smoke:
+        github.annotate_failure(spec, result.summary)
     raise typer.Exit(result.exit_code)
 
 

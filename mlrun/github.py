@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from mlrun.errors import MlrunError
 from mlrun.specfile import SpecError
@@ -18,23 +20,27 @@ def annotated(spec: str, *, active: bool) -> Iterator[None]:
     """
     try:
         yield
+    except SpecError as error:
+        for mistake in error.mistakes if active else ():
+            _annotate(spec, str(mistake), mistake.place.line, mistake.place.column)
+        raise
     except MlrunError as error:
-        if active and os.environ.get("GITHUB_ACTIONS") == "true":
-            annotate(spec, error)
+        if active:
+            _annotate(spec, str(error))
         raise
 
 
-def annotate(spec: str, error: MlrunError) -> None:
-    mistakes = error.mistakes if isinstance(error, SpecError) else []
-    for mistake in mistakes:
-        place = mistake.place
-        _print(spec, str(mistake), place.line or 1, place.column or 1)
-    if not mistakes:
-        _print(spec, str(error), 1, 1)
+def annotate_failure(spec: str, summary: Mapping[str, Any]) -> None:
+    """The first cause in a run's summary as an annotation; nothing where the run didn't fail."""
+    if failure := summary.get("failure"):
+        _annotate(spec, f"rank {failure['rank']} on {failure['host']}: {failure['message']}")
 
 
-def _print(spec: str, message: str, line: int, column: int) -> None:
-    print(f"::error file={_property(spec)},line={line},col={column}::{_data(message)}", flush=True)
+def _annotate(spec: str, message: str, line: int | None = None, column: int | None = None) -> None:
+    # To stderr, which Actions reads too: stdout may be the event stream.
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        position = f"line={line or 1},col={column or 1}"
+        print(f"::error file={_property(spec)},{position}::{_data(message)}", file=sys.stderr, flush=True)
 
 
 def _data(text: str) -> str:

@@ -118,18 +118,29 @@ def test_engine_and_device_are_short_for_set(mlrun, good):
     assert "auto, cpu, mps, cuda" in wrong.err
 
 
-def test_under_actions_a_failed_smoke_annotates_each_line(mlrun, write, monkeypatch):
+def annotations(done):
+    return [line for line in done.err.splitlines() if line.startswith("::error ")]
+
+
+def test_under_actions_each_mistake_of_a_smoke_spec_annotates_its_line(mlrun, write, monkeypatch):
     path = write("name: job\nmodel: {name: m}\nsteps: 0\nbatch_size: x\n")
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
 
-    notes = [
-        line for line in mlrun("launch", str(path), "--smoke").out.splitlines() if line.startswith("::error ")
-    ]
-    assert [note.partition("::")[2].split("::")[0] for note in notes] == [
-        f"error file={path},line=3,col=8",
-        f"error file={path},line=4,col=13",
-    ]
-    assert "::error" not in mlrun("launch", str(path)).out
+    places = [note.split("::")[1] for note in annotations(mlrun("launch", str(path), "--smoke"))]
+    assert places == [f"error file={path},line=3,col=8", f"error file={path},line=4,col=13"]
+    assert annotations(mlrun("launch", str(path))) == []
+
+
+def test_under_actions_a_failed_smoke_run_annotates_the_spec(mlrun, write, monkeypatch, tmp_path):
+    path = write("name: job\nmodel: {name: nowhere_module:thing}\nsteps: 2\nbatch_size: 2\n")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+
+    done = mlrun("launch", str(path), "--smoke", "--console", "json", "--runs-dir", str(tmp_path / "runs"))
+    (note,) = annotations(done)
+    assert done.code == 1
+    assert note.startswith(f"::error file={path},line=1,col=1::rank 0 on localhost: ")
+    assert "nowhere_module" in note
+    assert json.loads(done.out.splitlines()[-1])["type"] == "SummaryEvent"
 
 
 def test_the_unrelated_mlrun_of_pypi_is_refused(mlrun, good, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ NATIVE := $(wildcard mlrun/allreduce/native/*.h mlrun/allreduce/native/*.cpp)
 CPP := $(NATIVE) $(wildcard tests/native/*.h tests/native/*.cpp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types format macos-compile bench clean
+.PHONY: help install demo test cluster cluster-test lint types format macos-compile bench clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -19,6 +19,12 @@ demo: $(INSTALLED) ## train a small ResNet on real digits with 2 workers
 
 test: $(INSTALLED) ## the tests
 	$(BIN)/pytest
+
+cluster: $(INSTALLED) ## a shell on the launcher of 4 hosts with an sshd each; needs Linux and root
+	$(BIN)/python -m tests.cluster.cluster 4
+
+cluster-test: $(INSTALLED) ## the tests that need such hosts
+	$(BIN)/pytest tests/cluster
 
 lint: $(INSTALLED) ## ruff and clang-format, changing nothing
 	$(BIN)/ruff check

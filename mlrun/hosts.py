@@ -197,8 +197,9 @@ def _from_block(block: HostBlock, where: str) -> Host:
     for value in (address, block.user):
         if value is not None and _UNSAFE.search(value):
             raise RequestError(f"{where}: {value!r} can't be given to ssh as an address or a user.")
-    if not block.name.strip() or not block.name.isprintable():
-        raise RequestError(f"{where}: {block.name!r} isn't a name that fits on a line.")
+    for text in (block.name, block.python, block.workdir):
+        if text is not None and not (text.strip() and text.isprintable()):
+            raise RequestError(f"{where}: {text!r} isn't a name or a path that fits on a line.")
     fields = block.model_dump() | {"address": address, "interfaces": tuple(block.interfaces)}
     return Host(**fields)
 

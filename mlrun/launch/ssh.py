@@ -31,7 +31,7 @@ REAP_TIMEOUT_S = 30.0
 
 # Between its single quotes is no quote, backslash, newline or exclamation mark: there sh, zsh, fish and csh
 # differ. `read` takes no byte beyond the line, so the agent finds its first message next in the pipe.
-_REMOTE_COMMAND = """exec /bin/sh -c 'IFS= read -r s && eval "$s"'"""
+REMOTE_COMMAND = """exec /bin/sh -c 'IFS= read -r s && eval "$s"'"""
 
 _FITS = (
     "import sys,importlib.util as u;"
@@ -145,7 +145,7 @@ class SshTransport(ChildTransport):
             RunFailedError: there is no ssh on this machine.
         """
         nonce = f"mlrun-{secrets.token_hex(8)}"
-        await self._spawn([*ssh_command(self._target), _REMOTE_COMMAND])
+        await self._spawn([*ssh_command(self._target), REMOTE_COMMAND])
         self._in.write(bootstrap(self.program, self._pythons, self._workdir, nonce))
         try:
             await asyncio.wait_for(self._await_start(nonce.encode()), START_TIMEOUT_S)
@@ -163,7 +163,7 @@ class SshTransport(ChildTransport):
         """Over a second ssh. A host that can't be reached ends the run itself, at the end of the lease."""
         child = await asyncio.create_subprocess_exec(
             *ssh_command(self._target),
-            _REMOTE_COMMAND,
+            REMOTE_COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

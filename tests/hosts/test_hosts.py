@@ -118,6 +118,7 @@ def test_mlx_json(tmp_path: Path, text: str) -> None:
         ("h.yaml", "hosts:\n  - mac1\n  - name: mac2\n    pyton: x\n", r"h.yaml:3: pyton"),
         ("h.yaml", "hosts:\n  - {name: mac2\n", r"h.yaml:3: not YAML"),
         ("h.yaml", "hosts:\n  - name: x\n    address: -oEvil\n", r"h.yaml:2: '-oEvil'"),
+        ("h.yaml", 'hosts:\n  - {name: x, python: "a\\nb"}\n', r"h.yaml:2: 'a\\nb' isn't a name or a path"),
         ("h.yaml", "machines: [a]\n", "expected the one key"),
         ("h.yaml", "hosts: mac1\n", "expected a list"),
         ("h.json", '[{"host": "mac1"}]', "entry 1"),

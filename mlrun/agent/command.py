@@ -12,7 +12,14 @@ RUN_VARIABLE = "MLRUN_RUN"
 LOCAL_RANK_VARIABLE = "MLRUN_LOCAL_RANK"
 PIPES_VARIABLE = "MLRUN_PIPES"
 
-_TO_PIPES = f'p="${PIPES_VARIABLE}/$OMPI_COMM_WORLD_LOCAL_RANK"; exec "$@" >"$p.stdout" 2>"$p.stderr"'
+_ONE_OF_MANY = f"""
+p="${PIPES_VARIABLE}/$OMPI_COMM_WORLD_LOCAL_RANK"
+"$@" >"$p.stdout" 2>"$p.stderr"
+code=$?
+echo $code >"$p.exit"
+exit $code
+"""
+"""mpirun tells how the first of its processes ended, not how each did."""
 
 
 def worker_command() -> list[str]:
@@ -21,15 +28,18 @@ def worker_command() -> list[str]:
 
 
 def mpi_command(workers: int) -> list[str]:
-    """All workers of this host under one ``mpirun``; each writes to its own named pipes.
+    """All workers of this host under one ``mpirun``; each writes to its own named pipes, and how it ended
+    to a file beside them.
 
     ``mpi4py -m`` turns an uncaught exception into an MPI abort, so that no peer waits for the dead.
     """
     program = [sys.executable, "-m", "mpi4py", "-m", "mlrun.worker"]
     options = ["-np", str(workers), "--bind-to", "none", "--oversubscribe", "--host", f"localhost:{workers}"]
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
+    # More workers than cores: who waits for a peer must not keep the core from it.
+    options += ["--mca", "mpi_yield_when_idle", "1"]
+    if os.geteuid() == 0:
         options.append("--allow-run-as-root")
-    return [_mpirun(), *options, "/bin/sh", "-c", _TO_PIPES, "sh", *program]
+    return [_mpirun(), *options, "/bin/sh", "-c", _ONE_OF_MANY, "sh", *program]
 
 
 def _mpirun() -> str:

@@ -125,3 +125,10 @@ class Fifo:
     def release(self, _: object = None) -> None:
         """From now on the last writer's end is the end of the stream."""
         os.close(self._held)
+
+
+def exit_under_mpi(path: Path, mpirun_code: int) -> int:
+    """How one process of mpirun ended; what has written nothing was ended by mpirun, because of another."""
+    with suppress(OSError, ValueError):
+        return int(path.read_text())
+    return mpirun_code if mpirun_code == 0 else -signal.SIGTERM

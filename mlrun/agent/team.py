@@ -9,7 +9,7 @@ from pathlib import Path
 from mlrun.agent.channel import Channels
 from mlrun.agent.command import mpi_command, worker_command, worker_environment
 from mlrun.agent.logs import Log
-from mlrun.agent.supervision import DRAIN_S, Fifo, Process, Streams, ending, follow_all
+from mlrun.agent.supervision import DRAIN_S, Fifo, Process, Streams, ending, exit_under_mpi, follow_all
 from mlrun.protocol import Assignment, FailureEvent, Message, StartWorkers, WorkerExited, WorkerStart
 
 
@@ -31,6 +31,9 @@ class Team:
         self._forward = forward
         self._processes: list[Process] = []
         self._watchers: list[asyncio.Task[None]] = []
+        self._under_mpi = (
+            request.spec["allreduce"]["engine"] == "mpi" and request.assignments[0].world_size > 1
+        )
 
     async def start(self) -> None:
         """Start every worker. One that can't be started is reported as a failure and an exit."""
@@ -41,7 +44,7 @@ class Team:
         }
         try:
             await self._channels.open(starts)
-            if request.spec["allreduce"]["engine"] == "mpi" and request.assignments[0].world_size > 1:
+            if self._under_mpi:
                 await self._start_under_mpi()
             else:
                 for assignment in request.assignments:
@@ -75,9 +78,8 @@ class Team:
         }
         process = await Process.start(mpi_command(len(assignments)), self._environment(None), self._workdir())
         self._processes.append(process)
-        ended = process.ended
         for fifo in fifos.values():
-            ended.add_done_callback(fifo.release)
+            process.ended.add_done_callback(fifo.release)
         for assignment in assignments:
             streams = [
                 (source, await fifo.open())
@@ -86,7 +88,7 @@ class Team:
             ]
             if assignment is assignments[0]:
                 streams += process.streams
-            self._watch(assignment, streams, ended)
+            self._watch(assignment, streams, process.ended)
 
     def _watch(self, assignment: Assignment, streams: Streams, ended: asyncio.Future[int]) -> None:
         self._watchers.append(asyncio.ensure_future(self._follow(assignment, streams, ended)))
@@ -95,6 +97,8 @@ class Team:
         rank = assignment.rank
         log = Log(Path(self._request.run_dir) / f"rank-{rank}.log", lambda event: self._forward(event, rank))
         code = await follow_all(streams, log.follow, ended)
+        if self._under_mpi:
+            code = exit_under_mpi(self._folder / f"{assignment.local_rank}.exit", code)
         await self._channels.ended(assignment.local_rank, DRAIN_S)
         log.close()
         exit_code, signal_name = ending(code)

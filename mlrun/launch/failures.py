@@ -43,8 +43,6 @@ class Failures:
         if said is not None:
             if not said.last_lines:
                 self._found[message.rank] = replace(said, last_lines=message.last_lines)
-            if message.signal is not None:
-                self._weights[message.rank] = _DEATH
             return
         if message.exit_code == 0 and done:
             return
@@ -57,11 +55,12 @@ class Failures:
         event = FailureEvent(
             kind, text, last_lines=message.last_lines, rank=message.rank, host=self._hosts[message.rank]
         )
-        self._add(event, _DEATH)
+        # TERM is what mpirun and batch systems send to the rest once one has died.
+        self._add(event, _EXPLAINED if message.signal == "SIGTERM" else _DEATH)
 
     def in_order(self) -> list[FailureEvent]:
-        """The cause first, then its consequences as they came."""
-        ranks = sorted(self._found, key=lambda rank: (self._weights[rank], self._found[rank].time))
+        """The cause first, then its consequences, as they came here: hosts' clocks differ."""
+        ranks = sorted(self._found, key=lambda rank: self._weights[rank])
         return [replace(self._found[rank], consequence=place > 0) for place, rank in enumerate(ranks)]
 
     def _add(self, event: FailureEvent, weight: int) -> None:

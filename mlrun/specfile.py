@@ -15,7 +15,7 @@ from mlrun import yaml12
 from mlrun.errors import RequestError
 from mlrun.mistakes import explain
 from mlrun.spec import ALTERNATIVES, JobSpec
-from mlrun.yaml12 import UNREADABLE, Mistake, Node, Place, dotted
+from mlrun.yaml12 import UNREADABLE, Mistake, Node, Place, dotted, printable
 
 MAX_BYTES = 1 << 20
 
@@ -72,9 +72,7 @@ def _read(path: Path) -> Node:
     except FileNotFoundError:
         raise refuse("no such file", _nearest_file(path)) from None
     except IsADirectoryError:
-        inside = sorted(p.name for p in path.iterdir() if p.suffix in (".yaml", ".yml"))
-        fix = f"name a file in it, such as {path / inside[0]}" if inside else "name a YAML file"
-        raise refuse("this is a folder, not a job spec", fix) from None
+        raise refuse("this is a folder, not a job spec", _spec_inside(path)) from None
     except OSError as error:
         raise refuse(f"can't be read: {error.strerror}", "name a file that you may read") from None
     if len(content) > MAX_BYTES:
@@ -86,6 +84,11 @@ def _read(path: Path) -> Node:
     if "\0" in text:
         raise refuse("binary content, or text that isn't UTF-8", "name a YAML file, saved as UTF-8 text")
     return yaml12.parse(text, shown)
+
+
+def _spec_inside(folder: Path) -> str:
+    inside = sorted(folder.glob("*.y*ml"))
+    return f"name a file in it, such as {inside[0]}" if inside else "name a YAML file"
 
 
 def _nearest_file(path: Path) -> str:
@@ -147,7 +150,7 @@ def _drop_alternatives(tree: Node, given: dict[str, Node]) -> None:
 
 
 def _apply(tree: Node, override: str, mistakes: list[Mistake]) -> None:
-    place = Place(f"--set {override}")
+    place = Place(f"--set {printable(override)}")
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):

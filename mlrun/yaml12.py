@@ -74,7 +74,14 @@ class Node:
 
 def dotted(path: Path) -> str:
     """``optimizer.betas[0]``"""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{printable(part)}" for part in path).lstrip(
+        "."
+    )
+
+
+def printable(text: str) -> str:
+    """Text that stays on its line and leaves the terminal alone."""
+    return text if text.isprintable() else repr(text)
 
 
 def scalar(text: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from mlrun.spec import ALTERNATIVES, JobSpec
 from mlrun.yaml12 import UNREADABLE, Mistake, Node, Place, dotted, printable
 
 MAX_BYTES = 1 << 20
+_START = "write one to start from with 'mlrun init digits'"
+_SMOKE = re.compile(r"\s*smoke\s*[.=]")
 
 
 class SpecError(RequestError):
@@ -42,13 +45,13 @@ def load(path: str | Path, overrides: Sequence[str] = (), smoke: bool = False) -
     if root.value is UNREADABLE or not isinstance(root.value, dict):
         raise SpecError(root.mistakes or [_no_mapping(root)])
     mistakes = list(root.mistakes)
-    for override in overrides:
-        if override.startswith("smoke."):
-            _apply(root, override, mistakes)
+    of_block = [override for override in overrides if _SMOKE.match(override)]
+    for override in of_block:
+        _apply(root, override, mistakes)
     plain, smoked = root, _with_smoke(root, mistakes)
     for tree in (plain, smoked):
         for override in overrides:
-            if not override.startswith("smoke."):
+            if override not in of_block:
                 _apply(tree, override, mistakes)
         mistakes += _check(tree)
     if mistakes:
@@ -68,7 +71,8 @@ def _read(path: Path) -> Node:
         return SpecError([Mistake(Place(shown), (), problem, fix)])
 
     try:
-        content = path.open("rb").read(MAX_BYTES + 1)
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise refuse("no such file", _nearest_file(path)) from None
     except IsADirectoryError:
@@ -100,18 +104,12 @@ def _nearest_file(path: Path) -> str:
     near = difflib.get_close_matches(path.name, names, n=1) or difflib.get_close_matches(
         path.name, specs, n=1, cutoff=0.3
     )
-    return (
-        f"did you mean {path.parent / near[0]}?"
-        if near
-        else "write one to start from with 'mlrun init digits'"
-    )
+    return f"did you mean {path.parent / near[0]}?" if near else _START
 
 
 def _no_mapping(root: Node) -> Mistake:
     if root.value is None:
-        return Mistake(
-            root.place, (), "the file is empty", "write one to start from with 'mlrun init digits'"
-        )
+        return Mistake(root.place, (), "the file is empty", _START)
     return Mistake(root.place, (), "a spec is a mapping of keys to values", "begin with 'name: my-job'")
 
 

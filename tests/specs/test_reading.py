@@ -149,6 +149,7 @@ def test_set_comes_after_smoke_and_can_change_the_block_itself(write):
     assert specfile.load(path, ["steps=7"], smoke=True).steps == 7
     assert specfile.load(path, ["smoke.steps=5"], smoke=True).steps == 5
     assert specfile.load(path, ["smoke.steps=5"]).steps == 100
+    assert specfile.load(path, ["smoke={steps: 6}"], smoke=True).steps == 6
 
 
 def test_a_missing_file_names_the_nearest_one(tmp_path, write):

@@ -116,7 +116,7 @@ def test_a_damaged_image_is_named(folder: Path, tmp_path: Path) -> None:
     broken = tmp_path / "cat" / "broken.png"
     broken.write_bytes(b"not an image")
     split = make_source(images(tmp_path), CPU).train
-    with pytest.raises(RunFailedError, match="broken.png"):
+    with pytest.raises(RunFailedError, match=r"broken\.png"):
         split.fetch(np.array([0]), 0)
 
 

@@ -65,6 +65,9 @@ def _serve(pipe: Connection) -> None:
     import torch  # noqa: PLC0415 - not in the parent
 
     torch.set_num_threads(1)
+    # Where ranks share a GPU, results must be comparable down to rounding.
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.deterministic = True
     while True:
         try:
             rank, size, function, args = pipe.recv()
@@ -133,7 +136,7 @@ def train_unequal(communicator: Any, spec: dict[str, Any], steps: int) -> dict[s
 
 def train_with_nan_on(communicator: Any, bad_rank: int, spec: dict[str, Any]) -> dict[str, Any]:
     """Two steps, the second of which meets a NaN in ``bad_rank``'s samples."""
-    backend = _build(communicator, spec)
+    backend = _build(communicator, {**spec, "log_every": 1})
     backend.step(0)
     applied = [backend.applied()]
     before = backend.state_hash()

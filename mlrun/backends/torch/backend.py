@@ -75,7 +75,6 @@ class TorchBackend(Backend):
         """Become a member of ``communicator``; parameters and buffers are those of its rank 0."""
         self._group = init_process_group(communicator) if communicator is not None else None
         self._rank, self._size = (communicator.rank, communicator.size) if communicator else (0, 1)
-        replicas.copy_from_first(self._group, list(checkpoint.named_tensors(self._model).values()))
         self._sync = self._make_sync()
         self._sampler = Sampler(len(self._source.train), self._shares(), self._spec.seed)
         shape = self._shape()

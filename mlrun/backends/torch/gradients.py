@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mlrun.allreduce.communicator import DType
 from mlrun.backends.base import Span
+from mlrun.backends.torch import checkpoint, replicas
 from mlrun.backends.torch.process_group import MlrunProcessGroup
 from mlrun.backends.torch.work import GroupWork
 from mlrun.spec import AllReduce
@@ -111,7 +112,10 @@ def _without_buffer_broadcast() -> dict[str, Any]:
 
 
 class AfterBackward(GradientSync):
-    """Buckets travel once the backward pass is over: all communication is exposed."""
+    """Buckets travel once the backward pass is over: all communication is exposed.
+
+    Like DistributedDataParallel it starts from rank 0's parameters and buffers.
+    """
 
     def __init__(self, model: nn.Module, group: MlrunProcessGroup, settings: AllReduce) -> None:
         super().__init__()
@@ -119,6 +123,7 @@ class AfterBackward(GradientSync):
         self._group = group
         self._wire = _WIRE[settings.wire_dtype]
         parameters = [p for p in reversed(list(model.parameters())) if p.requires_grad]
+        replicas.copy_from_first(group, list(checkpoint.named_tensors(model).values()))
         self._buckets = _buckets(parameters, int(settings.bucket_mb * _MIB))
 
     def finish(self) -> float:

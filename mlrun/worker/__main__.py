@@ -70,6 +70,10 @@ class Worker:
     def fail(self, error: Exception) -> None:
         """Report ``error`` and free the peers that wait for this rank."""
         event = failure_event(error, self._start.assignment.rank)
+        if event.last_lines:
+            traceback.print_exception(error)
+        elif not event.consequence:
+            print(event.message, file=sys.stderr)
         self._send(event)
         self.abort(event.message)
 
@@ -110,14 +114,15 @@ def main() -> int:
     if path is None:
         print("mlrun.worker is started by mlrun's agent; to train, use: mlrun launch SPEC", file=sys.stderr)
         return ExitCode.REQUEST_WRONG
-    channel = Channel(path)
     try:
-        channel.send(WorkerHello(_local_rank(), os.getpid()))
-        start = channel.receive(WorkerStart, START_TIMEOUT_S)
-        _describe_neighbours(start.assignment)
-        return _run(Worker(channel, start))
-    finally:
-        channel.close()
+        with contextlib.closing(Channel(path)) as channel:
+            channel.send(WorkerHello(_local_rank(), os.getpid()))
+            start = channel.receive(WorkerStart, START_TIMEOUT_S)
+            _describe_neighbours(start.assignment)
+            return _run(Worker(channel, start))
+    except MlrunError as error:  # it wasn't a rank of a run yet, so nobody else can tell
+        print(error, file=sys.stderr)
+        return error.exit_code
 
 
 def _run(worker: Worker) -> int:
@@ -128,16 +133,10 @@ def _run(worker: Worker) -> int:
         _leave_within(CLOSE_TIMEOUT_S)
         worker.abort(f"its code called sys.exit({error.code!r})")
         raise
-    except MlrunError as error:
-        _leave_within(CLOSE_TIMEOUT_S)
-        print(error, file=sys.stderr, flush=True)
-        worker.fail(error)
-        return error.exit_code
     except Exception as error:
         _leave_within(CLOSE_TIMEOUT_S)
-        traceback.print_exc()
         worker.fail(error)
-        return ExitCode.RUN_FAILED
+        return error.exit_code if isinstance(error, MlrunError) else ExitCode.RUN_FAILED
 
 
 def _leave_within(seconds: float) -> None:

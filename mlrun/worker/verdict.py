@@ -68,7 +68,7 @@ def nonfinite_step(context: Context, own: str | None, step: int) -> VerdictError
     if culprits:
         where = "; ".join(f"{answers[r][0]} on rank {r} ({answers[r][1]})" for r in culprits)
     else:
-        where = "no rank's own gradient, only their sum: it overflowed"
+        where = "each rank's own values are finite, so their sum overflowed or the cause doesn't repeat"
     return VerdictError(
         "nonfinite",
         f"step {step} gave a value that isn't finite: {where}. No update was made",

@@ -213,3 +213,18 @@ def test_what_a_lost_agent_left_is_ended_over_a_second_ssh(room: Cluster) -> Non
     assert room.leftovers() == {"mac1": ["sleep 2000"]}
     other.kill()
     other.wait()
+
+
+def test_aliases_of_the_ssh_configuration_count_when_asking_which_host_is_this(room: Cluster) -> None:
+    own = room.launcher.addresses["en0"]
+    (room.launcher.home / ".ssh" / "config").write_text(
+        f"Host desk\n  HostName {own}\n"
+        f"Host container\n  HostName {own}\n  Port 2222\n"
+        f"Host jumped\n  HostName {own}\n  ProxyJump mac1\n"
+    )
+    code = (
+        "from mlrun.hosts import parse_hosts\nfrom mlrun.launch.here import on_this_machine\n"
+        "print(*sorted(on_this_machine(parse_hosts('desk,container,jumped,mac1,launcher,nobody.invalid'))))\n"
+    )
+    done = room.launcher.run([sys.executable, "-c", code], cwd=CHECKOUT)
+    assert done.stdout.split() == ["desk", "launcher"], done.stderr

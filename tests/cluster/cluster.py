@@ -126,8 +126,10 @@ class Node:
         environment = self.home / folder
         venv.create(environment, symlinks=True)
         if mlrun:
+            # As a folder of packages in its own right, so that an editable installation in it works too.
+            lines = [f"import site; site.addsitedir({path!r})" for path in site.getsitepackages()]
             packages = next(environment.glob("lib/python*/site-packages"))
-            (packages / "checkout.pth").write_text("\n".join([str(CHECKOUT), *site.getsitepackages()]) + "\n")
+            (packages / "checkout.pth").write_text("\n".join([*lines, str(CHECKOUT), ""]))
         return environment / "bin" / "python"
 
     def processes(self) -> list[psutil.Process]:

@@ -158,7 +158,12 @@ class TorchBackend(Backend):
         with autocast(self._device, self._spec.precision):
             loss = self._task.loss(_outputs(self._sync.module, batch), batch.targets)
         middle = time.monotonic()
-        self._updates.backward(loss * weight)
+        try:
+            self._updates.backward(loss * weight)
+        except RuntimeError:
+            if (error := self._sync.error()) is not None:
+                raise error from None
+            raise
         self._note("forward", start, middle)
         self._note("backward", middle, time.monotonic())
         return loss.detach()

@@ -30,6 +30,7 @@ class GradientSync(ABC):
     """What forward passes go through."""
 
     def __init__(self) -> None:
+        self._pending: list[GroupWork] = []
         self._works: list[GroupWork] = []
 
     def local(self) -> contextlib.AbstractContextManager[None]:
@@ -39,6 +40,10 @@ class GradientSync(ABC):
     @abstractmethod
     def finish(self) -> float:
         """After the last backward pass: gradients are reduced on return. Seconds only spent waiting."""
+
+    def error(self) -> Exception | None:
+        """The communicator's error in this step, if any: what comes out of backward() is only its text."""
+        return next((e for e in (work.exception() for work in self._pending) if e is not None), None)
 
     def spans(self) -> list[Span]:
         """When each bucket of the last step travelled."""
@@ -69,7 +74,6 @@ class Overlapped(GradientSync):
         self._group = group
         self._wire = _WIRE[settings.wire_dtype]
         self._held = 0.0
-        self._pending: list[GroupWork] = []
         self._issued = 0.0
         wrapped = DistributedDataParallel(
             model,

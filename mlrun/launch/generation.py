@@ -41,6 +41,8 @@ STOP_GRACE_S = 60.0
 """How long workers may take to finish their step and save."""
 CLOSE_S = 12.0
 """How long an agent may take to end its workers and itself."""
+CERTAIN_S = 1.0
+"""How long the others may still say something once the cause is known."""
 _QUEUE = 10_000
 
 
@@ -52,7 +54,7 @@ class Phase(enum.Enum):
     TRAINING = float("inf")
     STOPPING = STOP_GRACE_S + 5
     FINISHING = 120.0
-    SETTLING = 2.0
+    SETTLING = 5.0
     KILLING = 10.0
 
 
@@ -247,16 +249,24 @@ class Generation:
         self._exits[rank] = message
         self._record.summary.exited(message)
         self._membership.exited(rank)
-        if self._phase is not Phase.KILLING:
+        if not self._our_doing(message):
             self._failures.exited(message, done=self._membership.is_done(rank))
             if self._failures:
                 self._settle()
             elif self._phase in (Phase.STARTING, Phase.TRAINING, Phase.STOPPING):
                 self._enter(Phase.FINISHING)
 
+    def _our_doing(self, message: WorkerExited) -> bool:
+        """Whether a worker ended because it was told to; one that left by itself may be the cause."""
+        by_signal = message.signal in ("SIGTERM", "SIGKILL")
+        return self._phase is Phase.KILLING and (by_signal or self._interrupted is not None)
+
     def _failed(self, event: FailureEvent) -> None:
-        self._failures.said(replace(event, consequence=True) if self._phase is Phase.KILLING else event)
-        self._settle()
+        if self._phase is not Phase.KILLING:
+            self._failures.said(event)
+            self._settle()
+        elif self._interrupted is None:
+            self._failures.said(replace(event, consequence=True))
 
     def _lost(self, agent: _Agent, why: str) -> None:
         """An agent's workers end by themselves when it is gone."""
@@ -277,7 +287,7 @@ class Generation:
         if self._phase is not Phase.SETTLING:
             self._enter(Phase.SETTLING)
         if self._failures.certain:
-            self._deadline = min(self._deadline, time.monotonic() + Phase.SETTLING.value / 2)
+            self._deadline = min(self._deadline, time.monotonic() + CERTAIN_S)
 
     def _stop(self, interrupt: _Interrupt) -> None:
         again = self._interrupted is not None

@@ -56,4 +56,5 @@ $(INSTALLED): pyproject.toml constraints.txt $(wildcard CMakeLists.txt) $(NATIVE
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt scikit-build-core nanobind cmake ninja
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[torch,mpi,report,dev]'
+	$(BIN)/python -m nanobind.stubgen -q -m mlrun.allreduce._ring -o mlrun/allreduce/_ring.pyi
 	touch $@

@@ -255,7 +255,7 @@ class LogEvent(Event):
 
 @dataclass(frozen=True, slots=True)
 class StateEvent(Event):
-    """What the run or one rank does now: starting, connecting, training, evaluating, saving, stopping, done."""
+    """What the run or a rank does: starting, connecting, training, evaluating, saving, stopping, done."""
 
     state: str
     detail: dict[str, Any] = field(default_factory=dict)
@@ -328,13 +328,14 @@ def _build(kind: type[M], fields: dict[str, Any]) -> M:
     unknown = fields.keys() - known
     if unknown:
         raise ProtocolError(f"{kind.__name__} has no field {sorted(unknown)[0]!r}")
+    restored = {name: _restore(hints[name], value, f"{kind.__name__}.{name}") for name, value in fields.items()}
     try:
-        return kind(**{name: _restore(hints[name], value, f"{kind.__name__}.{name}") for name, value in fields.items()})
+        return kind(**restored)
     except TypeError as error:
         raise ProtocolError(f"{kind.__name__}: {error}") from error
 
 
-def _restore(hint: Any, value: Any, where: str) -> Any:
+def _restore(hint: Any, value: Any, where: str) -> Any:  # noqa: PLR0911 - one for each kind of hint
     """``value`` as the annotated type, checked: what arrives may come from another version or a stranger."""
     origin = typing.get_origin(hint)
     if hint is Any:

@@ -180,7 +180,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def reduce_scatter(self, source: Buffer, target: Buffer, op: Op = Op.SUM, name: str = "") -> Work:
-        """``target`` gets this rank's part of the reduced ``source`` (size x target.count). ``source`` is kept."""
+        """``target`` gets this rank's part of the reduced ``source`` (size x target.count), which is kept."""
 
     @abstractmethod
     def all_to_all(
@@ -191,7 +191,7 @@ class Communicator(ABC):
         target_counts: Sequence[int] | None = None,
         name: str = "",
     ) -> Work:
-        """Part i of ``source`` goes to rank i; part j of ``target`` comes from rank j. Equal parts by default."""
+        """Part i of ``source`` goes to rank i, part j of ``target`` comes from rank j. Equal by default."""
 
     @abstractmethod
     def send(self, buffer: Buffer, to: int, tag: int = 0) -> Work:
@@ -215,7 +215,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End the links in order. Idempotent. A peer that only loses the link gets a PeerLostError instead."""
+        """End the links in order. Idempotent. A peer that only loses the link gets a PeerLostError."""
 
     def counters(self) -> list[LinkCounters]:
         """Counters per neighbour link; empty where the engine keeps none."""

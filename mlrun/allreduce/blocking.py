@@ -174,6 +174,7 @@ class BlockingCommunicator(Communicator):
 
     def reduce_scatter(self, source: Buffer, target: Buffer, op: Op = Op.SUM, name: str = "") -> Work:
         _check_parts(target, source, self.size)
+        _check_reduction(source.dtype, op)
         return self._enqueue(lambda: self._reduce_scatter(source, target, op), "reduce_scatter", name)
 
     def all_to_all(
@@ -279,6 +280,11 @@ class BlockingCommunicator(Communicator):
 
     def _aborted(self, reason: str) -> AbortedError:
         return AbortedError(f"rank {self.rank} ({self.hosts[self.rank]}): aborted: {reason}")
+
+
+def _check_reduction(dtype: DType, op: Op) -> None:
+    if dtype is DType.BOOL and op is Op.AVERAGE:
+        raise ValueError("booleans have no average")
 
 
 def _check_parts(part: Buffer, whole: Buffer, size: int) -> None:

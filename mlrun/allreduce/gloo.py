@@ -186,8 +186,6 @@ def _raw(buffer: Buffer) -> torch.Tensor:
 
 def _reduce_op(dtype: DType, op: Op) -> Any:
     if dtype is DType.BOOL:  # as bytes of 0 and 1: or is the maximum, and is the minimum
-        if op is Op.AVERAGE:
-            raise CommunicatorError("truth values have no average")
         op = Op.MAX if op in (Op.SUM, Op.MAX) else Op.MIN
     kinds = {
         Op.SUM: dist.ReduceOp.SUM,

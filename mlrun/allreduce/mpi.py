@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from mlrun.allreduce import mpirun
 from mlrun.allreduce.blocking import NUMPY, BlockingCommunicator, Call, bytes_of
 from mlrun.allreduce.communicator import Buffer, Communicator, CommunicatorError, DType, Op
 from mlrun.allreduce.links import Listener
@@ -27,7 +28,6 @@ from mlrun.allreduce.side_channel import SideChannel
 from mlrun.errors import RequestError
 from mlrun.protocol import Plan
 
-INSTALL = "pip install 'mlrun-ring[mpi]', or use engine: ring"
 START_TIMEOUT_S = 60.0
 
 try:
@@ -38,7 +38,8 @@ try:
     from mpi4py import MPI
 except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError where it finds no MPI library
     raise RequestError(
-        f"allreduce.engine mpi needs mpi4py and Open MPI, which aren't installed here ({error})", fix=INSTALL
+        f"allreduce.engine mpi needs mpi4py and Open MPI, which aren't installed here ({error})",
+        fix=mpirun.INSTALL,
     ) from error
 
 _TYPES = {
@@ -81,20 +82,17 @@ class Places:
     """An mpirun whose processes stand in for the workers until the run is over."""
 
     def __init__(self, size: int) -> None:
-        mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-        if mpirun is None:
-            raise RequestError("allreduce.engine mpi needs mpirun, which isn't on the PATH", fix=INSTALL)
+        command = mpirun.command(size)
         self._folder = Path(tempfile.mkdtemp(prefix="mlrun-mpi-"))
         self._log = self._folder / "log"
-        command = [mpirun, "-n", str(size), "--oversubscribe", "--bind-to", "none"]
-        if os.geteuid() == 0:
-            command.append("--allow-run-as-root")
-        command += [sys.executable, str(Path(__file__).with_name("mpi_place.py")), str(self._folder)]
+        place = [sys.executable, str(Path(__file__).with_name("mpi_place.py")), str(self._folder)]
         # The system gives up the lock with our death, however we die; a place that gets it leaves.
         self._alive = (self._folder / "alive").open("w")
         fcntl.lockf(self._alive, fcntl.LOCK_EX)
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                [*command, *place], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         try:
             self.environments = self._collect(size)
         except BaseException:
@@ -219,8 +217,6 @@ def _raw(buffer: Buffer) -> list[Any]:
 
 def _reduce_op(dtype: DType, op: Op) -> Any:
     if dtype is DType.BOOL:
-        if op is Op.AVERAGE:
-            raise CommunicatorError("truth values have no average")
         return MPI.LOR if op in (Op.SUM, Op.MAX) else MPI.LAND
     return _OPS[op]
 

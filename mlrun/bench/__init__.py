@@ -1,0 +1,1 @@
+"""Measure the engines beside each other and beside what the wire allows."""

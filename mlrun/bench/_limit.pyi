@@ -1,0 +1,3 @@
+from collections.abc import Sequence
+
+def raw_copy(fds: Sequence[int], address: int, size: int, bytes: int, added: int, segment: int) -> None: ...

@@ -328,7 +328,9 @@ def _build(kind: type[M], fields: dict[str, Any]) -> M:
     unknown = fields.keys() - known
     if unknown:
         raise ProtocolError(f"{kind.__name__} has no field {sorted(unknown)[0]!r}")
-    restored = {name: _restore(hints[name], value, f"{kind.__name__}.{name}") for name, value in fields.items()}
+    restored = {
+        name: _restore(hints[name], value, f"{kind.__name__}.{name}") for name, value in fields.items()
+    }
     try:
         return kind(**restored)
     except TypeError as error:

@@ -22,8 +22,8 @@ def gather(group: MlrunProcessGroup | None, value: int) -> tuple[int, ...]:
     """Every rank's ``value``, in rank order. Collective."""
     if group is None:
         return (value,)
-    values = torch.empty(group.size(), dtype=torch.int64)
-    dist.all_gather_into_tensor(values, torch.tensor([value]), group=group)
+    values = [torch.zeros(1, dtype=torch.int64) for _ in range(group.size())]
+    dist.all_gather(values, torch.tensor([value]), group=group)
     return tuple(int(v) for v in values)
 
 

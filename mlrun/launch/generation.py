@@ -54,7 +54,7 @@ class Phase(enum.Enum):
     TRAINING = float("inf")
     STOPPING = STOP_GRACE_S + 5
     FINISHING = 120.0
-    SETTLING = 5.0
+    SETTLING = 7.0
     KILLING = 10.0
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from mlrun import __version__
+from mlrun.bench import command as bench
 from mlrun.errors import ExitCode, MlrunError, RefusedError
 
 if TYPE_CHECKING:
@@ -195,6 +196,8 @@ def init(
     starters.write(kind, target, force=force)
     typer.echo(f"wrote {target}; train it with: mlrun launch {target}")
 
+
+bench.register(app)
 
 if __name__ == "__main__":
     main()

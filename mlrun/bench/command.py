@@ -1,17 +1,17 @@
-"""``mlrun bench``: parse, call, render."""
+"""``mlrun bench``: parse, call, render. Every command imports this module, so it imports nothing heavy."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from mlrun.bench.allreduce import Ratio, Row, compare, parse_size
 from mlrun.errors import RequestError, RunFailedError
+
+if TYPE_CHECKING:
+    from mlrun.bench.allreduce import Ratio, Row
 
 SIZES = "4KB,64KB,1MB,16MB,100MB"
 
@@ -38,6 +38,8 @@ def allreduce(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per row.")] = False,
 ) -> None:
     """Compare all-reduce engines over TCP, taking turns, and with what plain sockets can do."""
+    from mlrun.bench.allreduce import compare, parse_size
+
     if rounds < 1 or links < 1:
         raise RequestError("--rounds and --links are at least 1")
     payloads = [parse_size(each) for each in sizes.split(",")]
@@ -54,6 +56,9 @@ def _print_json(rows: list[Row]) -> None:
 
 
 def _print_table(rows: list[Row]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(title=f"{_size(rows[0].bytes)}: {rows[0].count} {rows[0].dtype}", title_justify="left")
     for name in ("engine", "time", "algbw GB/s", "busbw GB/s", "wrong", "of limit", "ring's time / its time"):
         table.add_column(name, justify="left" if name == "engine" else "right", no_wrap=True)

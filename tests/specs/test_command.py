@@ -77,9 +77,9 @@ def test_init_names_the_kinds_there_are(mlrun):
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
-@pytest.mark.parametrize("command", [None, "launch", "resume", "validate", "schema", "init"])
+@pytest.mark.parametrize("command", ["", "launch", "resume", "validate", "schema", "init", "bench allreduce"])
 def test_help_has_an_example(mlrun, command, flag):
-    done = mlrun(*([command] if command else []), flag)
+    done = mlrun(*command.split(), flag)
 
     assert done.code == 0
     assert "Example: mlrun" in done.out

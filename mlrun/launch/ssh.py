@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from mlrun.agent.command import RUN_VARIABLE
 from mlrun.errors import MlrunError, RefusedError
 from mlrun.hosts import Host
 from mlrun.launch.ssh_failures import explain
@@ -98,17 +99,21 @@ def swap_home(path: str, home: str) -> str:
     return f"~{path[len(home) :]}" if home and (path == home or path.startswith(home + "/")) else path
 
 
-def bootstrap(program: Sequence[str], pythons: Sequence[str], workdir: str, nonce: str) -> bytes:
+def bootstrap(
+    program: Sequence[str], pythons: Sequence[str], workdir: str, nonce: str, mark: str | None = None
+) -> bytes:
     """One line of POSIX sh: become ``python -m PROGRAM`` in ``workdir``, or print what Pythons there are.
 
-    The line ``NONCE start`` comes before the program's first byte; ``NONCE none`` before the list.
+    The line ``NONCE start`` comes before the program's first byte; ``NONCE none`` before the list. ``mark``
+    is the run whose process it is (see ``mlrun.agent.reap``).
     """
+    export = f"export {RUN_VARIABLE}={shlex.quote(mark)}; " if mark is not None else ""
     candidates = " ".join(map(_shell_path, pythons))
     others = " ".join(map(_shell_path, _USUAL_PLACES))
     fits, describe = shlex.quote(_FITS), shlex.quote(_DESCRIBE)
     script = (
         f'for p in {candidates}; do if [ -x "$p" ] && "$p" -c {fits} </dev/null >/dev/null 2>&1; then '
-        f"cd {_shell_path(workdir)} 2>/dev/null; printf '\\n%s\\n' '{nonce} start'; "
+        f"cd {_shell_path(workdir)} 2>/dev/null; {export}printf '\\n%s\\n' '{nonce} start'; "
         f'exec "$p" -m {shlex.join(program)}; fi; done; '
         f"printf '\\n%s\\n' '{nonce} none'; "
         f'for p in {candidates}; do [ -e "$p" ] || echo "$p: not there"; done; '
@@ -125,13 +130,17 @@ def _shell_path(path: str) -> str:
 
 
 class SshTransport(ChildTransport):
-    """An agent on another machine. ``workdir`` is the run's folder as the launcher knows it."""
+    """An agent on another machine. ``workdir`` is the run's folder as the launcher knows it.
+
+    The agent bears the mark of ``run_id``, so that a stopped one can be ended too.
+    """
 
     program: Sequence[str] = ("mlrun.agent",)
     """The module that is run there, and its arguments."""
 
-    def __init__(self, host: Host, workdir: str) -> None:
+    def __init__(self, host: Host, workdir: str, run_id: str | None = None) -> None:
         super().__init__(host.name)
+        self._run_id = run_id
         self._target = host
         home = str(Path.home())
         self._workdir = host.workdir or swap_home(workdir, home)
@@ -146,7 +155,7 @@ class SshTransport(ChildTransport):
         """
         nonce = f"mlrun-{secrets.token_hex(8)}"
         await self._spawn([*ssh_command(self._target), REMOTE_COMMAND])
-        self._in.write(bootstrap(self.program, self._pythons, self._workdir, nonce))
+        self._in.write(bootstrap(self.program, self._pythons, self._workdir, nonce, self._run_id))
         try:
             await asyncio.wait_for(self._await_start(nonce.encode()), START_TIMEOUT_S)
         except asyncio.TimeoutError:

@@ -228,3 +228,32 @@ def test_aliases_of_the_ssh_configuration_count_when_asking_which_host_is_this(r
     )
     done = room.launcher.run([sys.executable, "-c", code], cwd=CHECKOUT)
     assert done.stdout.split() == ["desk", "launcher"], done.stderr
+
+
+def test_a_stopped_agent_is_ended_too(room: Cluster) -> None:
+    mac1 = room.hosts["mac1"]
+    mac1.install()
+    code = (
+        "import asyncio, sys\n"
+        "from mlrun.hosts import Host\n"
+        "from mlrun.launch.ssh import SshTransport\n"
+        "from mlrun.protocol import Hello\n"
+        "async def main():\n"
+        "    t = SshTransport(Host('mac1'), '/nowhere', 'run-1')\n"
+        "    await t.start()\n"
+        "    t.send(Hello('run-1', 'mac1', 60.0))\n"
+        "    print((await t.receive()).pid, flush=True)\n"
+        "    sys.stdin.readline()\n"
+        "    assert not await t.close(0)\n"
+        "    await t.reap('run-1')\n"
+        "asyncio.run(main())\n"
+    )
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    launcher = room.launcher.popen([sys.executable, "-c", code], cwd=CHECKOUT, **pipes)
+    assert launcher.stdout is not None
+    assert launcher.stdout.readline().strip().isdigit()
+    (agent,) = mac1.processes()
+    agent.suspend()
+    launcher.communicate("\n", timeout=30)
+    assert launcher.returncode == 0
+    assert room.leftovers() == {}

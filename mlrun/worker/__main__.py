@@ -21,6 +21,7 @@ from mlrun.worker.channel import Channel
 from mlrun.worker.context import Context
 from mlrun.worker.failure import failure_event
 from mlrun.worker.loop import TrainingLoop
+from mlrun.worker.verdict import VerdictError
 
 START_TIMEOUT_S = 60.0
 PLAN_TIMEOUT_S = 600.0
@@ -64,8 +65,7 @@ class Worker:
         loop = TrainingLoop(spec, backend, shape, context)
         loop.run(Path(resume_from) if resume_from is not None else None)
         backend.close()
-        if self._communicator is not None:
-            self._communicator.close()
+        self.leave()
 
     def fail(self, error: Exception) -> None:
         """Report ``error`` and free the peers that wait for this rank."""
@@ -75,12 +75,20 @@ class Worker:
         elif not event.consequence:
             print(event.message, file=sys.stderr)
         self._send(event)
-        self.abort(event.message)
+        if isinstance(error, VerdictError):  # it ends every rank, and some may still be hearing it
+            self.leave()
+        else:
+            self.abort(event.message)
 
     def abort(self, reason: str) -> None:
         """Free the peers that wait for this rank, and tell them why."""
         if self._communicator is not None:
             self._communicator.abort(reason)
+        self.leave()
+
+    def leave(self) -> None:
+        """Hang up on the neighbours, in order."""
+        if self._communicator is not None:
             self._communicator.close()
 
     def _join(self) -> Communicator | None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mlrun.allreduce.communicator import Buffer, Communicator, Op, Work
-from mlrun.protocol import Event
+from mlrun.protocol import Event, LinkEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,20 @@ class Context:
     def emit(self, event: Event) -> None:
         """Tell the launcher, signed with rank and host."""
         self.send(dataclasses.replace(event, rank=self.rank, host=self.host))
+
+    def emit_links(self) -> None:
+        """Tell what the links to the neighbours have carried so far."""
+        for link in self.group.counters() if self.group is not None else ():
+            self.emit(
+                LinkEvent(
+                    peer=link.peer,
+                    kind=None,
+                    bytes_sent=link.bytes_sent,
+                    bytes_received=link.bytes_received,
+                    send_blocked_s=link.send_blocked_s,
+                    receive_blocked_s=link.receive_blocked_s,
+                )
+            )
 
     def begin_flags(self, flags: Flags, step: int) -> PendingFlags:
         """Start to agree on ``flags`` (any rank's yes is everyone's), to be waited for after the step."""

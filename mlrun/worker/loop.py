@@ -24,6 +24,9 @@ from mlrun.worker.timeline import Timeline
 REPORT_S = 1.0
 """Progress is reported at least about this often."""
 
+LINKS_S = 5.0
+"""Counters of the links are reported with the progress, at most this often."""
+
 MAX_SKIPPED_IN_A_ROW = 50
 """``on_nonfinite: skip`` is for rare bad steps; so many one after the other is a broken training."""
 
@@ -40,6 +43,7 @@ class TrainingLoop:
         self._done_steps = 0
         self._meter = Meter()
         self._since_report = Every(REPORT_S)
+        self._since_links = Every(LINKS_S)
         minutes = spec.checkpoint.every_minutes
         self._since_save = Every(minutes * 60 if minutes is not None else math.inf)
         self._best = BestSoFar(spec.evaluate or Evaluate())
@@ -84,7 +88,10 @@ class TrainingLoop:
         """Compute one step; the flags travel meanwhile."""
         step = self._done_steps
         start = time.monotonic()
-        wishes = Flags(stop=self._context.stop_reason() is not None, save=self._since_save.due())
+        wishes = Flags(
+            stop=self._context.stop_reason() is not None,
+            save=self._context.rank == 0 and self._since_save.due(),
+        )
         pending = self._context.begin_flags(wishes, step)
         result = self._backend.step(step)
         computed = time.monotonic()
@@ -104,7 +111,7 @@ class TrainingLoop:
         if not self._backend.applied():
             self._not_applied(step - 1)
         self._report(read_loss=last or step == 1 or step % self._spec.log_every == 0)
-        if self._evaluation_due(step) or (last and not flags.stop and self._spec.evaluate is not None):
+        if not flags.stop and self._evaluation_due(step):
             self._evaluate()
         if step % self._spec.hash_every == 0:
             self._agreed_hash()
@@ -137,6 +144,9 @@ class TrainingLoop:
                 loss=loss,
             )
         )
+        if self._since_links.due():
+            self._context.emit_links()
+            self._since_links.restart()
 
     def _finite(self, loss: float) -> float | None:
         if math.isfinite(loss):
@@ -167,7 +177,10 @@ class TrainingLoop:
 
     def _evaluation_due(self, step: int) -> bool:
         rules = self._spec.evaluate
-        return rules is not None and self._periodic(step, rules.every_steps, rules.every_epochs)
+        if rules is None:
+            return False
+        ends = step == self._shape.steps_total
+        return ends or self._periodic(step, rules.every_steps, rules.every_epochs)
 
     def _save_due(self, step: int) -> bool:
         rules = self._spec.checkpoint
@@ -280,6 +293,7 @@ class TrainingLoop:
     def _finish(self, reason: str) -> dict[str, Any]:
         if self._timeline is not None:
             self._write_timeline()
+        self._context.emit_links()
         total = self._meter.total
         detail = {
             "reason": reason,

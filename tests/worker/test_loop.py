@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mlrun.errors import RequestError
-from mlrun.protocol import CheckpointEvent, EvaluationEvent, LogEvent, StateEvent, StepEvent
+from mlrun.protocol import CheckpointEvent, EvaluationEvent, LinkEvent, LogEvent, StateEvent, StepEvent
 from mlrun.worker import checkpoint
 from mlrun.worker.verdict import VerdictError
 
@@ -52,6 +52,9 @@ def test_ranks_train_the_same_model_as_one(train, ranks):
     assert all(r.detail["hashes_agree"] for r in together)
     assert sum(r.detail["samples"] for r in together) == 30 * 8
     np.testing.assert_allclose(together[0].backend.weights, alone.backend.weights, rtol=1e-9)
+    for rank in together:
+        assert {e.peer for e in rank.said(LinkEvent)} == set(range(ranks)) - {together.index(rank)}
+        assert all(e.bytes_sent > 0 and e.bytes_received > 0 for e in rank.said(LinkEvent))
     assert [e.step for e in together[1].said(EvaluationEvent) + together[1].said(CheckpointEvent)] == []
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import secrets
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -14,6 +16,8 @@ from mlrun.allreduce import engines
 from mlrun.allreduce.communicator import Communicator
 from mlrun.allreduce.links import Listener
 from mlrun.protocol import Plan
+
+sys.path.insert(0, str(Path(__file__).parent))  # the helpers beside the tests
 
 T = TypeVar("T")
 TOGETHER_S = 120.0

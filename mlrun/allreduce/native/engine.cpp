@@ -210,7 +210,9 @@ Frame Engine::announcement_of(Operation& operation) {
 
 void Engine::complete_if_ready(const std::shared_ptr<Operation>& operation, Lock& lock) {
   if (operation->done || operation->completing || operation->pins > 0) return;
-  if (!operation->error) {
+  if (operation->error) {
+    if (!told_) return;
+  } else {
     if (operation->absent > 0 || operation->unfinished_streams > 0 || !operation->announced) return;
     if (operation->small) {
       operation->completing = true;

@@ -88,6 +88,7 @@ class Engine {
 
   // failure.cpp
   void fail(Failure failure, const std::string& text, Lock& lock);
+  void free_waiters_once_told(Lock& lock);
   void lost(Link& link, const Lane& lane, Lock& lock);
   void check_departed(Lock& lock);
   std::string where() const;
@@ -139,6 +140,7 @@ class Engine {
   std::vector<std::pair<std::shared_ptr<Operation>, Stream*>> sending_;  // streams with something left to send
   std::vector<bool> departed_;
   std::optional<RingError> failed_;
+  bool told_ = false;  // the neighbours know why, or can't be told
   bool stopping_ = false;
   bool closing_ = false;
   int64_t data_ns_;  // when data last moved

@@ -10,7 +10,7 @@ namespace mlrun::ring {
 namespace {
 
 // How long a blocked frame may hold up the frame that tells the cause, and the caller's memory.
-constexpr int64_t kGraceNs = 50000000;
+constexpr int64_t kGraceNs = 30000000;
 
 int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
@@ -25,6 +25,7 @@ std::string seconds(double value) {
 void Engine::abort(const std::string& reason) {
   Lock lock(mutex_);
   if (!failed_ && !closing_) fail(Failure::Aborted, who(rank_) + " aborted: " + reason, lock);
+  if (failed_) changed_.wait(lock, [&] { return told_; });
 }
 
 void Engine::fail(Failure failure, const std::string& text, Lock& lock) {
@@ -50,11 +51,21 @@ void Engine::fail(Failure failure, const std::string& text, Lock& lock) {
     wake_senders(*link);
     for (auto& lane : link->lanes) lane->stop_receiving();
   }
-  const auto under_way = operations_;
-  for (const auto& [key, operation] : under_way) {
-    operation->error = failed_;
-    complete_if_ready(operation, lock);
+  for (const auto& entry : operations_) entry.second->error = failed_;
+  changed_.notify_all();
+  free_waiters_once_told(lock);
+}
+
+// A waiter may end its process: what the neighbours should hear goes out first, within the grace.
+void Engine::free_waiters_once_told(Lock& lock) {
+  if (!failed_ || told_) return;
+  const bool in_time = now_ns() < give_up_ns_;
+  for (const auto& link : links_) {
+    if (in_time && !link->closed && (!link->control.empty() || link->first().sending)) return;
   }
+  told_ = true;
+  const auto under_way = operations_;
+  for (const auto& entry : under_way) complete_if_ready(entry.second, lock);
   changed_.notify_all();
 }
 
@@ -79,17 +90,14 @@ void Engine::lost(Link& link, const Lane& lane, Lock& lock) {
 
 // A call can't end when a rank that it still waits for has said goodbye.
 void Engine::check_departed(Lock& lock) {
-  const auto under_way = operations_;
-  for (const auto& [key, operation] : under_way) {
-    const auto waits_for = [&](int rank) {
-      const int index = operation->group->index_of(rank);
-      if (index < 0 || rank == rank_) return false;
-      if (!is_point_to_point(operation->request.kind)) return !operation->has_entered(static_cast<size_t>(index));
-      return operation->request.root == index && !operation->has_entered(static_cast<size_t>(index));
-    };
-    for (int rank = 0; rank < size_; ++rank) {
-      if (!departed_[static_cast<size_t>(rank)] || !waits_for(rank)) continue;
-      fail(Failure::PeerLost, who(rank) + " closed its communicator without entering " + operation->describe(), lock);
+  for (const auto& entry : operations_) {
+    const Operation& operation = *entry.second;
+    for (size_t index = 0; index < operation.entries.size(); ++index) {
+      const int rank = operation.group->ranks[index];
+      const bool awaited =
+          is_point_to_point(operation.request.kind) ? operation.request.root == static_cast<int>(index) : rank != rank_;
+      if (!awaited || operation.has_entered(index) || !departed_[static_cast<size_t>(rank)]) continue;
+      fail(Failure::PeerLost, who(rank) + " closed its communicator without entering " + operation.describe(), lock);
       return;
     }
   }
@@ -122,10 +130,13 @@ void Engine::watch() {
   int64_t before = now_ns();
   while (!stopping_) {
     changed_.wait_for(lock, tick);
-    if (stopping_ || failed_) {
-      if (failed_ && !stopping_) changed_.wait(lock, [&] { return stopping_; });
+    if (failed_) {
+      const auto grace = std::chrono::nanoseconds(std::max<int64_t>(0, give_up_ns_ - now_ns()));
+      changed_.wait_for(lock, grace, [&] { return told_ || stopping_; });
+      free_waiters_once_told(lock);
       return;
     }
+    if (stopping_) return;
     const int64_t now = now_ns();
     // Whoever was stopped itself has heard nothing meanwhile, which says nothing of the peers.
     if (now - before > to_ns(config_.heartbeat_s / 2)) {

@@ -20,7 +20,7 @@ constexpr int kSendFlags = MSG_NOSIGNAL | MSG_DONTWAIT;
 #else
 constexpr int kSendFlags = MSG_DONTWAIT;
 #endif
-constexpr int kSliceMs = 20;  // how late a blocked thread may notice that the engine gave up
+constexpr int kSliceMs = 10;  // how late a blocked thread may notice that the engine gave up
 
 void prepare(int fd) {
   const int on = 1;

@@ -98,7 +98,8 @@ bool Engine::send_control(Link& link, Lane& lane, Lock& lock) {
   const Transfer transfer = write(lane, frame.header, frame.payload.get());
   lock.lock();
   lane.sending = false;
-  if (closing_ || failed_) changed_.notify_all();
+  if (closing_) changed_.notify_all();
+  free_waiters_once_told(lock);
   if (transfer != Transfer::Done) lost(link, lane, lock);
   return transfer == Transfer::Done;
 }
@@ -112,6 +113,8 @@ bool Engine::send_forwarded(Link& link, Lane& lane, Lock& lock) {
   const Transfer transfer = write(lane, frame.header, frame.payload.get());
   lock.lock();
   lane.sending = false;
+  if (closing_) changed_.notify_all();
+  free_waiters_once_told(lock);
   if (transfer != Transfer::Done) lost(link, lane, lock);
   return transfer == Transfer::Done;
 }
@@ -166,6 +169,8 @@ bool Engine::send_stream(Link& link, Lane& lane, Lock& lock) {
   const Transfer transfer = write(lane, header, payload);
   lock.lock();
   lane.sending = false;
+  if (closing_) changed_.notify_all();
+  free_waiters_once_told(lock);
   --operation->pins;
   if (transfer != Transfer::Done) {
     lost(link, lane, lock);

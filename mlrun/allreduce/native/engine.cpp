@@ -59,6 +59,7 @@ Engine::~Engine() {
         lane->wake_sender.notify_all();
       }
     }
+    for (const auto& entry : operations_) entry.second->progressed.notify_all();
     changed_.notify_all();
   }
   for (auto& link : links_) {

@@ -51,7 +51,10 @@ void Engine::fail(Failure failure, const std::string& text, Lock& lock) {
     wake_senders(*link);
     for (auto& lane : link->lanes) lane->stop_receiving();
   }
-  for (const auto& entry : operations_) entry.second->error = failed_;
+  for (const auto& entry : operations_) {
+    entry.second->error = failed_;
+    entry.second->progressed.notify_all();
+  }
   changed_.notify_all();
   free_waiters_once_told(lock);
 }

@@ -66,7 +66,8 @@ struct Operation {
   size_t absent = 0;
   size_t unfinished_streams = 0;
 
-  int pins = 0;  // threads that touch the caller's memory just now
+  std::condition_variable progressed;  // something was sent
+  int pins = 0;                        // threads that touch the caller's memory just now
   bool completing = false;
   bool done = false;
   std::optional<RingError> error;

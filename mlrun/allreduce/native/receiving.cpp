@@ -256,6 +256,7 @@ bool Engine::take_data(Link& link, Lane& lane, const FrameHeader& header) {
   const ReceiveRun& run = stream->receive_run_at(header.offset);
   if (operation->first_ns == 0) operation->first_ns = now_ns();
   ++operation->pins;
+  operation->progressed.wait(lock, [&] { return failed_ || stopping_ || stream->may_store(header.offset, count); });
   lock.unlock();
   const bool stored = store(link, lane, *operation, run, header);
   lock.lock();

@@ -47,11 +47,16 @@ class Scheduler {
       const auto begin = [&](int chunk) { return low + length * chunk / n_; };
       const auto size = [&](int chunk) { return begin(chunk + 1) - begin(chunk); };
       const auto at = [&](int chunk) { return request_.target + begin(chunk) * bytes_; };
+      std::vector<int64_t> sent_at;  // by step
       for (int step = 0; step < 2 * (n_ - 1); ++step) {
+        sent_at.push_back(static_cast<int64_t>(stream.send_total));
         const int out = chunk_of(d, -step);
         stream.send(size(out), at(out), step == 0 ? kOwnData : last_run_start(stream));
         const int in = chunk_of(d, -step - 1);
-        stream.receive(size(in), at(in), step < n_ - 1 ? at(in) : nullptr, step == n_ - 2);
+        // The second half of the steps brings back, reduced, what the first half sent.
+        const bool reduces = step < n_ - 1;
+        stream.receive(size(in), at(in), reduces ? at(in) : nullptr, step == n_ - 2,
+                       reduces ? kNothing : sent_at[static_cast<size_t>(step + 1 - n_)]);
       }
       add(stream);
     }

@@ -178,6 +178,7 @@ bool Engine::send_stream(Link& link, Lane& lane, Lock& lock) {
     return false;
   }
   stream->sent.add(position, position + count);
+  operation->progressed.notify_all();
   data_ns_ = operation->progress_ns = now_ns();
   if (stream->finished()) --operation->unfinished_streams;
   if (stream->scratch_slots > 0 && !failed_) give_credit(*operation, *stream);

@@ -25,8 +25,8 @@ void Stream::send(uint64_t count, const char* data, int64_t needs) {
   send_total += count;
 }
 
-void Stream::receive(uint64_t count, char* target, const char* operand, bool last) {
-  if (count > 0) receive_runs.push_back({receive_total, count, target, operand, last});
+void Stream::receive(uint64_t count, char* target, const char* operand, bool last, int64_t overwrites) {
+  if (count > 0) receive_runs.push_back({receive_total, count, target, operand, last, overwrites});
   receive_total += count;
 }
 
@@ -57,6 +57,12 @@ uint64_t Stream::sendable() const {
   }
   end = std::min(end, granted);
   return end > claimed ? end - claimed : 0;
+}
+
+bool Stream::may_store(uint64_t position, uint64_t count) const {
+  const ReceiveRun& run = receive_run_at(position);
+  return run.overwrites == kNothing ||
+         sent.prefix() >= static_cast<uint64_t>(run.overwrites) + (position - run.start) + count;
 }
 
 // Receive run i + slots overwrites what send run i + 1 sends.

@@ -11,6 +11,7 @@
 namespace mlrun::ring {
 
 constexpr int64_t kOwnData = -1;
+constexpr int64_t kNothing = -1;
 
 // `count` elements from `data`. Passed-on data may be sent as far as it has come in: element i of the run once
 // `needs` + i + 1 elements have been received.
@@ -28,6 +29,9 @@ struct ReceiveRun {
   char* target;
   const char* operand;
   bool last;
+  // The first sent element that this run overwrites. It came back from the peer, so it has been sent; but the thread
+  // that sent it may not have returned yet.
+  int64_t overwrites;
 };
 
 // Which elements of a flow are done. Several sockets may finish out of order.
@@ -72,7 +76,7 @@ struct Stream {
   Progress received;
 
   void send(uint64_t count, const char* data, int64_t needs);
-  void receive(uint64_t count, char* target, const char* operand, bool last);
+  void receive(uint64_t count, char* target, const char* operand, bool last, int64_t overwrites = kNothing);
   // Called once the runs are complete.
   void open();
 
@@ -81,6 +85,8 @@ struct Stream {
   const ReceiveRun& receive_run_at(uint64_t position) const;
   // How many elements may be sent now, from `claimed` on, without crossing into another run.
   uint64_t sendable() const;
+  // Whether what `count` received elements from `position` on overwrite has been sent.
+  bool may_store(uint64_t position, uint64_t count) const;
   // How far the sender may go.
   uint64_t receive_limit() const;
   // Finished send runs and receive runs: the steps of the collective.

@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cluster.cluster import HOST_PYTHON, OFFICE, Cluster, Network, Node, missing
+from tests.cluster.cluster import HOST_PYTHON, OFFICE, Cluster, Network, missing
+from tests.cluster.node import Node
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster import CHECKOUT, Cluster, missing
+from tests.cluster.cluster import Cluster, missing
+from tests.cluster.node import CHECKOUT
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 

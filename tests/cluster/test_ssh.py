@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.cluster import CHECKOUT, INSTALLED, Cluster, missing
+from tests.cluster.cluster import Cluster, missing
+from tests.cluster.node import CHECKOUT, INSTALLED
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 

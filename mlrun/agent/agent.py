@@ -56,7 +56,6 @@ class Agent:
         self._heard = time.monotonic()
         self._ended = asyncio.Event()
         self._team: Team | None = None
-        self._starting: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
         """Serve until Bye (0), or until the lease is over or a signal comes (1). No worker is left."""
@@ -77,8 +76,6 @@ class Agent:
             await self._clean_up()
 
     async def _clean_up(self) -> None:
-        if self._starting is not None:
-            self._starting.cancel()
         if self._team is not None:
             await self._team.end()
         await self._channels.close()
@@ -105,7 +102,6 @@ class Agent:
             self._pipe.send(HelloReply(self._host, os.getpid(), facts(), PROTOCOL_VERSION))
         elif isinstance(message, StartWorkers):
             self._team = Team(message, self._run_id, self._folder, self._channels, self._forward)
-            self._starting = asyncio.ensure_future(self._team.start())
         elif isinstance(message, Plan | Stop):
             self._channels.send_all(message)
         elif isinstance(message, Ping):

@@ -31,6 +31,7 @@ class Log:
         self._credit = float(LINES_AT_ONCE)
         self._refilled = time.monotonic()
         self._left_out = 0
+        self._unwritable = False
 
     @property
     def last_lines(self) -> list[str]:
@@ -40,7 +41,7 @@ class Log:
         """Copy ``stream`` until its end. Memory stays bounded however much or fast it writes."""
         rest = b""
         while chunk := await stream.read(_CHUNK):
-            self._file.write(chunk)
+            self._write(chunk)
             *lines, rest = _LINE_END.split(rest + chunk)
             for line in lines:
                 self._line(line, source)
@@ -52,6 +53,16 @@ class Log:
     def close(self) -> None:
         self._say_left_out()
         self._file.close()
+
+    def _write(self, chunk: bytes) -> None:
+        """A full disk must not stop the reading: the worker would wait for us forever."""
+        if self._unwritable:
+            return
+        try:
+            self._file.write(chunk)
+        except OSError as error:
+            self._unwritable = True
+            self._emit(LogEvent(f"{self._name} ends here: {error.strerror}", level="warning"))
 
     def _line(self, raw: bytes, source: str) -> None:
         text = raw[: LINE_LIMIT * 4].decode(errors="replace").rstrip()[:LINE_LIMIT]

@@ -34,8 +34,18 @@ class Team:
         self._under_mpi = (
             request.spec["allreduce"]["engine"] == "mpi" and request.assignments[0].world_size > 1
         )
+        self._ending = False
+        self._starting = asyncio.ensure_future(self._start())
 
-    async def start(self) -> None:
+    async def end(self) -> None:
+        """TERM, then KILL everything; returns once all of it is gone and reported."""
+        self._ending = True
+        await self._starting
+        await asyncio.gather(*(process.end() for process in self._processes))
+        if self._watchers:
+            await asyncio.wait(self._watchers, timeout=2 * DRAIN_S)
+
+    async def _start(self) -> None:
         """Start every worker. One that can't be started is reported as a failure and an exit."""
         request = self._request
         starts = {
@@ -43,34 +53,37 @@ class Team:
             for a in request.assignments
         }
         try:
+            Path(request.run_dir).mkdir(parents=True, exist_ok=True)
             await self._channels.open(starts)
             if self._under_mpi:
                 await self._start_under_mpi()
             else:
                 for assignment in request.assignments:
-                    await self._start_one(assignment)
-        except OSError as error:
-            started = len(self._watchers)
-            for assignment in request.assignments[started:]:
-                self._forward(FailureEvent("refused", f"can't start a worker: {error}"), assignment.rank)
-                self._forward(WorkerExited(assignment.rank, 127, None, []), assignment.rank)
+                    if not self._ending:
+                        await self._start_one(assignment)
+        except (OSError, ValueError) as error:
+            self._report_unstarted(f"can't start a worker: {error}")
+        if self._ending:
+            self._report_unstarted(None)
 
-    async def end(self) -> None:
-        """TERM, then KILL everything; returns once all of it is gone and reported."""
-        await asyncio.gather(*(process.end() for process in self._processes))
-        if self._watchers:
-            await asyncio.wait(self._watchers, timeout=2 * DRAIN_S)
+    def _report_unstarted(self, why: str | None) -> None:
+        for assignment in self._request.assignments[len(self._watchers) :]:
+            if why is not None:
+                self._forward(FailureEvent("refused", why), assignment.rank)
+            self._forward(WorkerExited(assignment.rank, None, "SIGTERM", []), assignment.rank)
 
     async def _start_one(self, assignment: Assignment) -> None:
+        log = self._log(assignment)
         process = await Process.start(
             worker_command(), self._environment(assignment.local_rank), self._workdir()
         )
         self._processes.append(process)
-        self._watch(assignment, process.streams, process.ended)
+        self._watch(assignment, log, process.streams, process.ended)
 
     async def _start_under_mpi(self) -> None:
         """One mpirun for all; what it says itself goes to the first worker's log."""
         assignments = self._request.assignments
+        logs = [self._log(assignment) for assignment in assignments]
         fifos = {
             (a.local_rank, source): Fifo(self._folder / f"{a.local_rank}.{source}")
             for a in assignments
@@ -80,7 +93,7 @@ class Team:
         self._processes.append(process)
         for fifo in fifos.values():
             process.ended.add_done_callback(fifo.release)
-        for assignment in assignments:
+        for assignment, log in zip(assignments, logs, strict=True):
             streams = [
                 (source, await fifo.open())
                 for (r, source), fifo in fifos.items()
@@ -88,20 +101,25 @@ class Team:
             ]
             if assignment is assignments[0]:
                 streams += process.streams
-            self._watch(assignment, streams, process.ended)
+            self._watch(assignment, log, streams, process.ended)
 
-    def _watch(self, assignment: Assignment, streams: Streams, ended: asyncio.Future[int]) -> None:
-        self._watchers.append(asyncio.ensure_future(self._follow(assignment, streams, ended)))
-
-    async def _follow(self, assignment: Assignment, streams: Streams, ended: asyncio.Future[int]) -> None:
+    def _log(self, assignment: Assignment) -> Log:
         rank = assignment.rank
-        log = Log(Path(self._request.run_dir) / f"rank-{rank}.log", lambda event: self._forward(event, rank))
+        return Log(Path(self._request.run_dir) / f"rank-{rank}.log", lambda event: self._forward(event, rank))
+
+    def _watch(self, assignment: Assignment, log: Log, streams: Streams, ended: asyncio.Future[int]) -> None:
+        self._watchers.append(asyncio.ensure_future(self._follow(assignment, log, streams, ended)))
+
+    async def _follow(
+        self, assignment: Assignment, log: Log, streams: Streams, ended: asyncio.Future[int]
+    ) -> None:
         code = await follow_all(streams, log.follow, ended)
         if self._under_mpi:
             code = exit_under_mpi(self._folder / f"{assignment.local_rank}.exit", code)
         await self._channels.ended(assignment.local_rank, DRAIN_S)
         log.close()
         exit_code, signal_name = ending(code)
+        rank = assignment.rank
         self._forward(WorkerExited(rank, exit_code, signal_name, log.last_lines), rank)
 
     def _environment(self, local_rank: int | None) -> dict[str, str]:

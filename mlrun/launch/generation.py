@@ -112,6 +112,7 @@ class Generation:
         ]
         self._inbox: asyncio.Queue[tuple[_Agent | None, Message | _Lost | _Interrupt]] = asyncio.Queue(_QUEUE)
         self._interrupted: ExitCode | None = None
+        self._called_off = False
         self._phase = Phase.GREETING
         self._deadline = time.monotonic() + Phase.GREETING.value
 
@@ -173,7 +174,7 @@ class Generation:
                     await self._inbox.put((agent, _Lost(f"its agent was silent for {self._lease_s:g} s")))
 
     async def _until_all_exited(self) -> None:
-        while not self._membership.all_exited:
+        while not (self._membership.all_exited or self._called_off):
             left = self._deadline - time.monotonic()
             try:
                 agent, item = await asyncio.wait_for(self._inbox.get(), max(0.0, min(left, 3600.0)))
@@ -201,7 +202,7 @@ class Generation:
         elif isinstance(item, WorkerHello):
             rank = next(a.rank for a in agent.assignments if a.local_rank == item.local_rank)
             self._membership.hello(rank)
-            if self._membership.awaited() is None:
+            if self._phase is Phase.STARTING and self._membership.awaited() is None:
                 self._enter(Phase.TRAINING)
         elif isinstance(item, Listening):
             self._listening(item)
@@ -218,7 +219,7 @@ class Generation:
                 fix="install the same mlrun on both",
             )
         agent.reply = reply
-        if any(other.reply is None for other in self._agents):
+        if self._phase is not Phase.GREETING or any(other.reply is None for other in self._agents):
             return
         secret = secrets.token_hex(32)
         env = {
@@ -240,7 +241,7 @@ class Generation:
 
     def _listening(self, message: Listening) -> None:
         plan = self._membership.listening(message.rank, message.endpoints)
-        if plan is not None:
+        if plan is not None and self._phase is Phase.STARTING:
             self._tell_all(plan)
             self._enter(Phase.TRAINING)
 
@@ -319,6 +320,7 @@ class Generation:
         self._failures.said(FailureEvent("timeout", message))
 
     def _kill(self) -> None:
+        self._called_off = self._phase is Phase.GREETING
         self._tell_all(Kill())
         self._enter(Phase.KILLING)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from mlrun import runs
 from mlrun.console import Console, open_console
-from mlrun.errors import ExitCode, RequestError
+from mlrun.errors import ExitCode, MlrunError, RequestError
 from mlrun.launch.generation import Generation
 from mlrun.launch.record import Record
 from mlrun.launch.resolve import Resolved, resolve
@@ -117,7 +117,7 @@ class _Run:
     def see_through(self, resume_from: Path | None) -> RunResult:
         try:
             self._announce(resume_from)
-            exit_code = asyncio.run(self._train(resume_from))
+            exit_code = self._train_or_tell(resume_from)
             runs.merge_timelines(self._run_dir)
             summary = self._record.summary.build(exit_code)
             runs.write_summary(self._run_dir, summary)
@@ -136,6 +136,13 @@ class _Run:
         self._record.show(StateEvent("starting", detail))
         for note in self._resolved.notes:
             self._record.show(LogEvent(note))
+
+    def _train_or_tell(self, resume_from: Path | None) -> ExitCode:
+        try:
+            return asyncio.run(self._train(resume_from))
+        except MlrunError as error:
+            self._record.show(FailureEvent("refused", str(error)))
+            return error.exit_code
 
     async def _train(self, resume_from: Path | None) -> ExitCode:
         _on_signals(self._interrupt)

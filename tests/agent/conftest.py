@@ -29,6 +29,12 @@ def sleeper(**_):
     while True:
         time.sleep(1)
 
+def chatterer(**_):
+    for line in range(100_000):
+        print("line", line)
+    sys.stdout.flush()
+    os._exit(0)
+
 def deaf(**_):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     child = "import signal, time; signal.signal(15, 1); print('deaf', flush=True); time.sleep(600)"

@@ -72,6 +72,15 @@ def test_a_worker_is_reported_whole(agent: AgentProcess) -> None:
     assert not psutil.wait_procs(agent.processes(), timeout=GONE_S)[1]
 
 
+def test_a_full_disk_does_not_stop_the_worker(agent: AgentProcess) -> None:
+    (agent.run_dir / "rank-0.log").symlink_to("/dev/full")
+    agent.start_worker("chatterer")
+    exited = agent.receive(WorkerExited)
+    assert exited.last_lines[-1] == "line 99999"
+    warnings = [e.text for e in agent.seen if isinstance(e, LogEvent) and e.level == "warning"]
+    assert warnings == ["rank-0.log ends here: No space left on device"]
+
+
 def test_the_secret_is_nowhere_to_be_seen(agent: AgentProcess) -> None:
     agent.start_worker("sleeper")
     pid = agent.receive(WorkerHello).pid

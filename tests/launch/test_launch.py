@@ -141,20 +141,24 @@ def test_a_killed_agent_ends_the_run(mlrun: Mlrun, spec: Spec) -> None:
     assert not psutil.wait_procs(children, timeout=0)[1]
 
 
-def test_a_resumed_run_ends_like_an_unbroken_one(mlrun: Mlrun, spec: Spec, tmp_path: Path) -> None:
-    whole = mlrun("launch", spec(steps=8), "--runs-dir", "whole")
-    assert whole.finish() == 0
-    half = mlrun("launch", spec(steps=5), "--runs-dir", "half")
-    assert half.finish() == 0
-    before = half.folder.joinpath("rank-0.log").read_bytes()
+def test_a_killed_and_resumed_run_ends_like_an_unbroken_one(mlrun: Mlrun, spec: Spec) -> None:
+    job = spec(steps=12, checkpoint={"every_steps": 4}, trouble={"pause_s": 0.2})
+    whole = mlrun("launch", job, "-np", "2", "--runs-dir", "whole")
+    half = mlrun("launch", job, "-np", "2", "--runs-dir", "half")
+    half.until("CheckpointEvent", step=4)
+    next(c for c in half.children() if c.environ().get("MLRUN_LOCAL_RANK") == "1").kill()
+    assert half.finish() == 1
+    log_before = (half.folder / "rank-0.log").read_bytes()
 
-    rest = mlrun("resume", "last", "--runs-dir", "half", "--set", "steps=8")
+    rest = mlrun("resume", "last", "--runs-dir", "half")
     assert rest.finish() == 0
+    assert whole.finish() == 0
     assert rest.folder == half.folder
+    assert rest.said("StateEvent")[0]["detail"]["resume_from"].endswith("step-00000004")
     assert rest.summary["parameter_hash"] == whole.summary["parameter_hash"]
     events = (half.folder / "events.jsonl").read_text().splitlines()
     assert len(events) == len(half.events) + len(rest.events)
-    assert half.folder.joinpath("rank-0.log").read_bytes().startswith(before)
+    assert (half.folder / "rank-0.log").read_bytes().startswith(log_before)
 
 
 def test_resume_refuses_other_data(mlrun: Mlrun, spec: Spec) -> None:

@@ -15,7 +15,7 @@ from mlrun.errors import RequestError
 
 ENGINES = ("ring", "gloo", "mpi")
 DTYPES = ("float32", "float64", "float16", "int32", "int64")
-LIMIT_FROM_BYTES = 1 << 20
+LIMIT_FROM_BYTES = 4 << 20
 """Below, a time is made of latencies, which a raw copy says nothing about."""
 
 _ROUND_S = 0.1

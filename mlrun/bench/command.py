@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,10 +45,19 @@ def allreduce(
         raise RequestError("--rounds and --links are at least 1")
     payloads = [parse_size(each) for each in sizes.split(",")]
     show = _print_json if as_json else _print_table
+    _warn_of_load()
     rows = compare(np, engines.split(","), payloads, dtype=dtype, links=links, rounds=rounds, on_rows=show)
     wrong = sorted({row.engine for row in rows if row.wrong})
     if wrong:
         raise RunFailedError(f"wrong results from {', '.join(wrong)}")
+
+
+def _warn_of_load() -> None:
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > 0.5 * cores:
+        typer.echo(
+            f"This machine is busy (load {load:.1f} on {cores} cores): don't trust the figures.", err=True
+        )
 
 
 def _print_json(rows: list[Row]) -> None:
@@ -56,11 +66,13 @@ def _print_json(rows: list[Row]) -> None:
 
 
 def _print_table(rows: list[Row]) -> None:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{_size(rows[0].bytes)}: {rows[0].count} {rows[0].dtype}", title_justify="left")
-    for name in ("engine", "time", "algbw GB/s", "busbw GB/s", "wrong", "of limit", "ring's time / its time"):
+    title = f"{_size(rows[0].bytes)}: {rows[0].count} {rows[0].dtype}; rates in GB/s"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
+    for name in ("engine", "time", "algbw", "busbw", "wrong", "of limit", "ring/this"):
         table.add_column(name, justify="left" if name == "engine" else "right", no_wrap=True)
     for row in rows:
         table.add_row(

@@ -42,9 +42,11 @@ class Control:
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        for line in self._socket.makefile():
-            self._lines.put(json.loads(line))
-        os._exit(1)
+        try:
+            for line in self._socket.makefile():
+                self._lines.put(json.loads(line))
+        finally:
+            os._exit(1)
 
     def receive(self) -> Any:
         return self._lines.get()

@@ -66,20 +66,25 @@ void raw_copy(const std::vector<int>& fds, uintptr_t address, uint64_t size, uin
   const uint64_t part = size / fds.size() / sizeof(float) * sizeof(float);
   std::vector<std::thread> threads;
   std::vector<std::exception_ptr> failures(2 * fds.size());
-  const auto start = [&](size_t slot, auto work) {
-    threads.emplace_back([&failures, slot, work] {
+  const auto guarded = [&failures](size_t slot, auto work) {
+    return [&failures, slot, work] {
       try {
         work();
       } catch (...) {
         failures[slot] = std::current_exception();
       }
-    });
+    };
   };
   for (size_t i = 0; i < fds.size(); ++i) {
     const Region region{reinterpret_cast<char*>(address) + i * part, part};
     const int fd = fds[i];
-    start(2 * i, [=] { send_all(fd, region, bytes); });
-    start(2 * i + 1, [=] { receive_all(fd, region, bytes, added, segment); });
+    threads.emplace_back(guarded(2 * i, [=] { send_all(fd, region, bytes); }));
+    auto receive = guarded(2 * i + 1, [=] { receive_all(fd, region, bytes, added, segment); });
+    if (i + 1 < fds.size()) {
+      threads.emplace_back(receive);
+    } else {
+      receive();
+    }
   }
   for (auto& each : threads) each.join();
   for (const auto& each : failures) {

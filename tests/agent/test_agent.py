@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
@@ -72,6 +73,7 @@ def test_a_worker_is_reported_whole(agent: AgentProcess) -> None:
     assert not psutil.wait_procs(agent.processes(), timeout=GONE_S)[1]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
 def test_a_full_disk_does_not_stop_the_worker(agent: AgentProcess) -> None:
     (agent.run_dir / "rank-0.log").symlink_to("/dev/full")
     agent.start_worker("chatterer")

@@ -41,6 +41,8 @@ STOP_GRACE_S = 60.0
 """How long workers may take to finish their step and save."""
 CLOSE_S = 12.0
 """How long an agent may take to end its workers and itself."""
+LOOK_S = 1.0
+"""How often the deadline is looked at again: an interrupt may have moved it."""
 CERTAIN_S = 1.0
 """How long the others may still say something once the cause is known."""
 _QUEUE = 10_000
@@ -74,12 +76,6 @@ class _Lost:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Interrupt:
-    exit_code: ExitCode
-    word: str
-
-
 class Generation:
     """Drives one set of workers. Everything that happens comes through one queue and is handled in order."""
 
@@ -110,7 +106,7 @@ class Generation:
             )
             for host in dict.fromkeys(self._membership.hosts)
         ]
-        self._inbox: asyncio.Queue[tuple[_Agent | None, Message | _Lost | _Interrupt]] = asyncio.Queue(_QUEUE)
+        self._inbox: asyncio.Queue[tuple[_Agent, Message | _Lost]] = asyncio.Queue(_QUEUE)
         self._interrupted: ExitCode | None = None
         self._called_off = False
         self._phase = Phase.GREETING
@@ -118,7 +114,17 @@ class Generation:
 
     def interrupt(self, exit_code: ExitCode, word: str) -> None:
         """The user wants to stop: the first time in good order, the second time at once."""
-        self._inbox.put_nowait((None, _Interrupt(exit_code, word)))
+        again = self._interrupted is not None
+        self._interrupted = self._interrupted or exit_code
+        if again or self._phase in (Phase.GREETING, Phase.STARTING):
+            self._say(f"{word}: ending now", "warning")
+            self._kill()
+        elif self._phase in (Phase.TRAINING, Phase.FINISHING):
+            self._say(f"{word}: finishing the step and saving; once more ends at once")
+            self._record.show(StateEvent("stopping", {"reason": word}))
+            self._tell_all(Stop(word, STOP_GRACE_S))
+            if self._phase is Phase.TRAINING:
+                self._enter(Phase.STOPPING)
 
     async def run(self) -> ExitCode:
         """From nothing to nothing: when this returns or raises, no worker and no agent is left.
@@ -128,17 +134,19 @@ class Generation:
             RunFailedError: an agent can't be started.
         """
         tasks: list[asyncio.Task[None]] = []
+        started: list[_Agent] = []
         try:
             for agent in self._agents:
                 await agent.transport.start()
+                started.append(agent)
                 agent.transport.send(Hello(self._run_id, agent.transport.host, self._lease_s))
                 tasks.append(asyncio.ensure_future(self._read(agent)))
             tasks.append(asyncio.ensure_future(self._keep_lease()))
             await self._until_all_exited()
         finally:
-            for agent in self._agents:
+            for agent in started:
                 agent.transport.send(Bye())
-            await asyncio.gather(*(self._close(agent) for agent in self._agents))
+            await asyncio.gather(*(self._close(agent) for agent in started))
             for task in tasks:
                 task.cancel()
         for failure in self._failures.in_order():
@@ -177,7 +185,7 @@ class Generation:
         while not (self._membership.all_exited or self._called_off):
             left = self._deadline - time.monotonic()
             try:
-                agent, item = await asyncio.wait_for(self._inbox.get(), max(0.0, min(left, 3600.0)))
+                agent, item = await asyncio.wait_for(self._inbox.get(), max(0.0, min(left, LOOK_S)))
             except asyncio.TimeoutError:
                 if time.monotonic() < self._deadline:
                     continue
@@ -185,12 +193,9 @@ class Generation:
                     return
                 self._overdue()
                 continue
-            if isinstance(item, _Interrupt):
-                self._stop(item)
-            elif agent is not None:
-                self._handle(agent, item)
+            self._handle(agent, item)
 
-    def _handle(self, agent: _Agent, item: Message | _Lost | _Interrupt) -> None:
+    def _handle(self, agent: _Agent, item: Message | _Lost) -> None:
         if isinstance(item, FailureEvent):
             self._failed(item)
         elif isinstance(item, Event):
@@ -289,19 +294,6 @@ class Generation:
             self._enter(Phase.SETTLING)
         if self._failures.certain:
             self._deadline = min(self._deadline, time.monotonic() + CERTAIN_S)
-
-    def _stop(self, interrupt: _Interrupt) -> None:
-        again = self._interrupted is not None
-        self._interrupted = self._interrupted or interrupt.exit_code
-        if again or self._phase in (Phase.GREETING, Phase.STARTING):
-            self._say(f"{interrupt.word}: ending now", "warning")
-            self._kill()
-        elif self._phase in (Phase.TRAINING, Phase.FINISHING):
-            self._say(f"{interrupt.word}: finishing the step and saving; once more ends at once")
-            self._record.show(StateEvent("stopping", {"reason": interrupt.word}))
-            self._tell_all(Stop(interrupt.word, STOP_GRACE_S))
-            if self._phase is Phase.TRAINING:
-                self._enter(Phase.STOPPING)
 
     def _overdue(self) -> None:
         waited = f"{self._phase.value:g} s"

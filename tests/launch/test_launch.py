@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import psutil
 import pytest
@@ -185,9 +183,3 @@ def test_output_without_end_stays_in_the_log(mlrun: Mlrun, spec: Spec) -> None:
     log = (run.folder / "rank-0.log").read_text().splitlines()
     assert [line.split()[1] for line in log if line.startswith("line ")] == [str(n) for n in range(200_000)]
     assert len(run.said("LogEvent")) < 2000
-
-
-def test_runs_that_start_in_one_second_have_folders_of_their_own(tmp_path: Path) -> None:
-    start = time.strftime("%S")
-    folders = [runs.create(tmp_path, "same") for _ in range(3)]
-    assert len({folder.name for folder in folders}) == 3, start

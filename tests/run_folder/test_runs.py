@@ -1,0 +1,83 @@
+"""Run folders: made, found and read again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mlrun import runs
+from mlrun.errors import RequestError
+from mlrun.protocol import LogEvent, decode
+from mlrun.spec import JobSpec
+from mlrun.specfile import load
+
+SPEC = {"name": "job", "model": {"name": "mlp"}, "batch_size": 8, "steps": 1}
+
+
+def make(runs_dir: Path, name: str) -> Path:
+    folder = runs.create(runs_dir, name)
+    runs.write_spec(folder, JobSpec.model_validate(SPEC))
+    return folder
+
+
+def test_folders_are_unique_even_within_a_second(tmp_path: Path) -> None:
+    assert len({runs.create(tmp_path, "same") for _ in range(5)}) == 5
+
+
+def test_a_place_that_cannot_hold_runs_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RequestError, match=r"can't make a run folder in .*file"):
+        runs.create(tmp_path / "file", "job")
+
+
+def test_runs_are_found_by_last_name_prefix_and_path(tmp_path: Path) -> None:
+    first, second = make(tmp_path, "a"), make(tmp_path, "b")
+    assert runs.find(tmp_path, "last") == second
+    assert runs.find(tmp_path, first.name) == first
+    assert runs.find(tmp_path, "a-") == first
+    assert runs.find(tmp_path / "elsewhere", str(first)) == first
+    with pytest.raises(RequestError, match=f"no run 'c' .*{second.name}, {first.name}"):
+        runs.find(tmp_path, "c")
+
+
+def test_the_spec_comes_back_as_it_was(tmp_path: Path) -> None:
+    """Also text that only YAML 1.1 would take for text, and values that only look like another type."""
+    odd = ["1e-3", "0o14", "off", "yes", "22:30", "0x1F", "null", "~", "1.5", ".5", "", "é: #"]
+    spec = JobSpec.model_validate(SPEC | {"data": {"args": {"odd": odd, "rate": 1e-05}}, "env": {"A": "010"}})
+    runs.write_spec(tmp_path, spec)
+    assert load(tmp_path / runs.SPEC_FILE) == spec
+
+
+def test_the_latest_whole_checkpoint_counts(tmp_path: Path) -> None:
+    assert runs.latest_checkpoint(tmp_path) is None
+    for name, step in (("step-00000009", 9), ("step-00000010", 10), (".unfinished-step-00000011", 11)):
+        folder = tmp_path / runs.CHECKPOINTS / name
+        folder.mkdir(parents=True)
+        (folder / runs.STATE_FILE).write_text(json.dumps({"step": step}))
+    assert runs.latest_checkpoint(tmp_path) == tmp_path / runs.CHECKPOINTS / "step-00000010"
+
+
+def test_events_after_a_torn_line_are_whole(tmp_path: Path) -> None:
+    log = runs.EventLog(tmp_path)
+    log.write(LogEvent("one"))
+    log.close()
+    path = tmp_path / runs.EVENTS_FILE
+    path.write_bytes(path.read_bytes() + b'{"type":"LogEv')
+    log = runs.EventLog(tmp_path)
+    log.write(LogEvent("two"))
+    log.close()
+    events = [decode(line) for line in path.read_bytes().splitlines()]
+    assert [event.text for event in events if isinstance(event, LogEvent)] == ["one", "two"]
+
+
+def test_timelines_become_one(tmp_path: Path) -> None:
+    runs.merge_timelines(tmp_path)
+    assert not (tmp_path / runs.TIMELINE_FILE).exists()
+    for rank in range(2):
+        text = json.dumps({"traceEvents": [{"pid": rank, "name": "forward"}]})
+        (tmp_path / f"timeline-rank-{rank}.json").write_text(text)
+    runs.merge_timelines(tmp_path)
+    merged = json.loads((tmp_path / runs.TIMELINE_FILE).read_text())
+    assert [event["pid"] for event in merged["traceEvents"]] == [0, 1]

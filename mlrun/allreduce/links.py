@@ -30,15 +30,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlrun.allreduce.sockets import (
-    LinkError,
-    Listener,
-    format_endpoint,
-    parse_endpoint,
-    plain,
-    resolve,
-    tcp_socket,
-)
+from mlrun.allreduce.listener import LinkError, Listener
+from mlrun.allreduce.tcp import format_endpoint, parse_endpoint, plain, resolve, tcp_socket
 
 __all__ = ["LinkError", "Listener", "RingLinks", "connect_ring", "parse_endpoint"]
 

@@ -1,4 +1,7 @@
-"""TCP sockets on literal addresses, and what their errors mean in plain words. Names are never looked up."""
+"""TCP sockets on literal addresses, and what their errors mean in plain words. Names are never looked up.
+
+Only the standard library is imported here: agents measure links with these sockets.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,10 @@ import errno
 import ipaddress
 import socket
 import sys
-from collections.abc import Sequence
 from typing import Any
 
-from mlrun.allreduce.communicator import CommunicatorError
-
-
-class LinkError(CommunicatorError):
-    """A link to a neighbour couldn't be opened in time."""
+_IP_BOUND_IF, _IPV6_BOUND_IF = 25, 125
+"""From macOS's netinet/in.h and netinet6/in6.h; Python's socket module doesn't name them."""
 
 
 def parse_endpoint(endpoint: str) -> tuple[str, int]:
@@ -51,64 +50,35 @@ def tcp_socket(family: int) -> socket.socket:
     return sock
 
 
-class Listener:
-    """Listening TCP sockets, one per literal address, bound before anyone is told where to connect.
+def force_interface(sock: socket.socket, interface: str) -> bool:
+    """Keep ``sock`` to one interface; False where the system doesn't let us.
 
-    Raises:
-        ValueError: an address is a name or a wildcard; neighbours must be told where to connect.
-        LinkError: an address isn't this host's, or no port of ``ports`` is free.
+    Binding an address alone chooses the address, while the routing table goes on choosing the cable.
     """
-
-    def __init__(self, addresses: Sequence[str], ports: range | None = None) -> None:
-        self.sockets: list[socket.socket] = []
-        try:
-            for address in addresses:
-                if ipaddress.ip_address(address).is_unspecified:
-                    raise ValueError(f"{address} is no address that a neighbour could connect to")
-                self.sockets.append(_listen(address, ports or range(1)))
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def endpoints(self) -> list[str]:
-        """``address:port`` or ``[address]:port`` of each socket, in the order of the addresses."""
-        return [format_endpoint(sock.getsockname()) for sock in self.sockets]
-
-    def close(self) -> None:
-        """Stop listening. Idempotent."""
-        for sock in self.sockets:
-            sock.close()
-
-    def __enter__(self) -> Listener:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _listen(address: str, ports: range) -> socket.socket:
-    reason: OSError | None = None
-    for port in ports:
-        family, where = resolve(address, port)
-        sock = tcp_socket(family)
-        try:
-            if port:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.bind(where)
-            sock.listen(128)
-        except OSError as error:
-            sock.close()
-            reason = error
-            if error.errno != errno.EADDRINUSE:
-                break
+    try:
+        if sys.platform == "darwin":
+            level, option = (
+                (socket.IPPROTO_IPV6, _IPV6_BOUND_IF)
+                if sock.family == socket.AF_INET6
+                else (socket.IPPROTO_IP, _IP_BOUND_IF)
+            )
+            sock.setsockopt(level, option, socket.if_nametoindex(interface))
         else:
-            sock.setblocking(False)
-            return sock
-    tried = f" (ports {ports.start}-{ports.stop - 1})" if ports.stop > 1 else ""
-    raise LinkError(f"can't listen on {address}{tried}: {plain(reason)}")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
+    except OSError:
+        return False
+    return True
+
+
+def without_scope(address: str) -> str:
+    """``fe80::1%en5`` as ``fe80::1``: a scope means something on its own host alone."""
+    return address.partition("%")[0]
+
+
+def seen_through(address: str, interface: str) -> str:
+    """A neighbour's address as this host dials it: a link-local one takes the scope of our ``interface``."""
+    bare = without_scope(address)
+    return f"{bare}%{interface}" if ipaddress.ip_address(bare).is_link_local and ":" in bare else bare
 
 
 def format_endpoint(where: Any) -> str:

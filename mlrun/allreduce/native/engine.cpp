@@ -1,7 +1,5 @@
 #include "engine.h"
 
-#include <cstring>
-
 #include "kernels.h"
 #include "schedule.h"
 
@@ -25,6 +23,7 @@ Engine::Engine(Config config)
     : config_(std::move(config)),
       rank_(config_.rank),
       size_(config_.size()),
+      callers_progress_(config_.pace_bytes_s <= 0 && config_.pace_delay_s <= 0),
       world_(whole_world(config_)),
       give_up_ns_(INT64_MAX),
       departed_(static_cast<size_t>(size_), false),
@@ -57,9 +56,11 @@ Engine::~Engine() {
       for (auto& lane : link->lanes) {
         lane->stop_receiving();
         lane->wake_sender.notify_all();
+        lane->wake_receiver.notify_all();
       }
     }
     for (const auto& entry : operations_) entry.second->progressed.notify_all();
+    watch_.notify_all();
     changed_.notify_all();
   }
   for (auto& link : links_) {
@@ -96,6 +97,13 @@ std::shared_ptr<Operation> Engine::issue(const std::shared_ptr<Group>& group, Re
   for (auto& stream : operation->streams) {
     if (stream->send_total > 0) sending_.emplace_back(operation, stream.get());
   }
+  if (!operation->small) {
+    for (auto& link : links_) {
+      link->first().claimed_until_ns = 0;
+      link->first().wake_receiver.notify_all();
+    }
+  }
+  const DirectSending direct(callers_progress_);
   unannounced_.push_back(operation);
   announce_waiting();
   for (const int peer : group->ranks) {
@@ -107,6 +115,7 @@ std::shared_ptr<Operation> Engine::issue(const std::shared_ptr<Group>& group, Re
   }
   complete_if_ready(operation, lock);
   check_departed(lock);
+  if (callers_progress_) send_control_now(lock);
   return operation;
 }
 
@@ -138,9 +147,9 @@ void Engine::prepare(Operation& operation) {
   const uint64_t bytes = request.count * itemsize(request.dtype);
   const auto me = static_cast<size_t>(group.me);
   if (request.kind == Kind::AllGather && !operation.small && request.source != request.target + me * bytes) {
-    std::memcpy(request.target + me * bytes, request.source, bytes);
+    copy(request.target + me * bytes, request.source, bytes);
   }
-  if (request.kind == Kind::ReduceScatter && group.size() == 1) std::memmove(request.target, request.source, bytes);
+  if (request.kind == Kind::ReduceScatter && group.size() == 1) copy(request.target, request.source, bytes);
   if (request.kind == Kind::AllToAll) {
     uint64_t from = 0;
     uint64_t to = 0;
@@ -149,7 +158,7 @@ void Engine::prepare(Operation& operation) {
       to += request.target_counts[i];
     }
     const uint64_t size = itemsize(request.dtype);
-    std::memmove(request.target + to * size, request.source + from * size, request.source_counts[me] * size);
+    copy(request.target + to * size, request.source + from * size, request.source_counts[me] * size);
   }
 }
 
@@ -199,12 +208,12 @@ Frame Engine::announcement_of(Operation& operation) {
   frame.header.name_bytes = static_cast<uint16_t>(std::min<size_t>(request.name.size(), 256));
   frame.header.payload_bytes = static_cast<uint32_t>(frame.header.name_bytes + bytes);
   frame.payload = allocate_payload(frame.header.payload_bytes);
-  std::memcpy(frame.payload.get(), request.name.data(), frame.header.name_bytes);
+  copy(frame.payload.get(), request.name.data(), frame.header.name_bytes);
   char* to = frame.payload.get() + frame.header.name_bytes;
   if (narrowed) {
     kernels().narrow(static_cast<DType>(request.wire), to, body, items);
   } else if (bytes > 0) {
-    std::memcpy(to, body, bytes);
+    copy(to, body, bytes);
   }
   return frame;
 }
@@ -237,12 +246,13 @@ void Engine::end(const std::shared_ptr<Operation>& operation) {
   }
   operation->scratch = {};
   operation->ended.notify_all();
-  changed_.notify_all();
+  if (closing_) changed_.notify_all();
 }
 
 bool Engine::wait(Operation& operation, double timeout_s) {
   Lock lock(mutex_);
   const auto ended = [&] { return operation.done; };
+  if (callers_progress_ && !operation.done && timeout_s != 0) make_progress(operation, lock);
   if (timeout_s < 0) {
     operation.ended.wait(lock, ended);
   } else if (!operation.ended.wait_for(lock, std::chrono::duration<double>(timeout_s), ended)) {

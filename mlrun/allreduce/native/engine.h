@@ -44,6 +44,16 @@ struct LinkCounters {
   int64_t retransmits;  // -1: unknown
 };
 
+// While one exists, this thread writes the control frames that it queues itself, and wakes nobody for them.
+class DirectSending {
+ public:
+  explicit DirectSending(bool wanted) { on = wanted; }
+  ~DirectSending() { on = false; }
+  DirectSending(const DirectSending&) = delete;
+  DirectSending& operator=(const DirectSending&) = delete;
+  static thread_local bool on;
+};
+
 class Engine {
  public:
   explicit Engine(Config config);
@@ -103,16 +113,19 @@ class Engine {
   bool send_control(Link& link, Lane& lane, Lock& lock);
   bool send_forwarded(Link& link, Lane& lane, Lock& lock);
   bool send_stream(Link& link, Lane& lane, Lock& lock);
-  Transfer write(Lane& lane, FrameHeader& header, const void* payload);
+  Transfer write(Lane& lane, FrameHeader& header, const void* payload, bool now = false);
   void push_control(Link& link, Frame frame);
   void push_everywhere(Frame frame);
   void push_to(int destination, Frame frame);
   void wake_senders(Link& link);
+  void send_control_now(Lock& lock);
+  bool flush_backlog(Link& link, Lane& lane, Lock& lock);
   void give_credit(Operation& operation, Stream& stream);
   Link& link_towards(int rank);
 
   // receiving.cpp
   void receive_loop(Link& link, Lane& lane);
+  void make_progress(Operation& operation, Lock& lock);
   bool receive_one(Link& link, Lane& lane);
   bool accept_header(Link& link, FrameHeader& header);
   bool read_payload(Link& link, Lane& lane, Frame& frame);
@@ -129,6 +142,7 @@ class Engine {
   const Config config_;
   const int rank_;
   const int size_;
+  const bool callers_progress_;  // paced links are for the threads, which may sleep
   const std::shared_ptr<Group> world_;
   std::vector<std::unique_ptr<Link>> links_;  // next, previous
   std::atomic<int64_t> give_up_ns_;
@@ -143,8 +157,9 @@ class Engine {
   bool told_ = false;  // the neighbours know why, or can't be told
   bool stopping_ = false;
   bool closing_ = false;
-  int64_t data_ns_;  // when data last moved
-  std::condition_variable changed_;
+  int64_t data_ns_;                  // when data last moved
+  std::condition_variable changed_;  // for close() and abort()
+  std::condition_variable watch_;
   std::thread watcher_;
 };
 

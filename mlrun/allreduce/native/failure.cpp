@@ -49,13 +49,16 @@ void Engine::fail(Failure failure, const std::string& text, Lock& lock) {
     link->forwarded.clear();
     push_control(*link, frame);
     wake_senders(*link);
-    for (auto& lane : link->lanes) lane->stop_receiving();
+    for (auto& lane : link->lanes) {
+      lane->stop_receiving();
+      lane->wake_receiver.notify_all();
+    }
   }
   for (const auto& entry : operations_) {
     entry.second->error = failed_;
     entry.second->progressed.notify_all();
   }
-  changed_.notify_all();
+  watch_.notify_all();
   free_waiters_once_told(lock);
 }
 
@@ -132,10 +135,10 @@ void Engine::watch() {
   Lock lock(mutex_);
   int64_t before = now_ns();
   while (!stopping_) {
-    changed_.wait_for(lock, tick);
+    watch_.wait_for(lock, tick);
     if (failed_) {
       const auto grace = std::chrono::nanoseconds(std::max<int64_t>(0, give_up_ns_ - now_ns()));
-      changed_.wait_for(lock, grace, [&] { return told_ || stopping_; });
+      watch_.wait_for(lock, grace, [&] { return told_ || stopping_; });
       free_waiters_once_told(lock);
       return;
     }

@@ -63,6 +63,36 @@ Lane::Lane(int fd, double pace_bytes_s, const std::atomic<int64_t>& give_up_ns)
 Lane::~Lane() { ::close(fd_); }
 
 Transfer Lane::send(iovec* parts, int count) {
+  if (!backlog_.empty()) {
+    iovec rest{backlog_.data(), backlog_.size()};
+    const Transfer transfer = send_parts(&rest, 1);
+    if (transfer != Transfer::Done) return transfer;
+    backlog_.clear();
+  }
+  return send_parts(parts, count);
+}
+
+Transfer Lane::send_now(iovec* parts, int count) {
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = static_cast<decltype(message.msg_iovlen)>(count);
+  const ssize_t written = backlog_.empty() ? ::sendmsg(fd_, &message, kSendFlags) : 0;
+  if (written < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+    last_errno = errno;
+    return Transfer::Lost;
+  }
+  if (written > 0) {
+    bytes_sent.fetch_add(static_cast<uint64_t>(written), std::memory_order_relaxed);
+    advance(parts, count, static_cast<size_t>(written));
+  }
+  for (; count > 0; ++parts, --count) {
+    const char* rest = static_cast<const char*>(parts->iov_base);
+    backlog_.insert(backlog_.end(), rest, rest + parts->iov_len);
+  }
+  return Transfer::Done;
+}
+
+Transfer Lane::send_parts(iovec* parts, int count) {
   advance(parts, count, 0);
   while (count > 0) {
     msghdr message{};
@@ -134,6 +164,18 @@ Transfer Lane::receive(void* target, size_t bytes) {
     receive_blocked_ns.fetch_add(now_ns() - before, std::memory_order_relaxed);
   }
   return Transfer::Done;
+}
+
+bool Lane::has_input() {
+  if (has_read_ahead()) return true;
+  const ssize_t got = ::recv(fd_, ahead_.data(), ahead_.size(), MSG_DONTWAIT);
+  if (got > 0) {
+    heard_ns.store(now_ns(), std::memory_order_relaxed);
+    ahead_begin_ = 0;
+    ahead_end_ = static_cast<size_t>(got);
+  }
+  // An end or an error is for receive() to tell.
+  return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
 bool Lane::readable(int timeout_ms) const {

@@ -40,8 +40,14 @@ class Lane {
 
   // Writes all of it. Changes the vectors.
   Transfer send(iovec* parts, int count);
+  // Writes what goes without waiting and keeps the rest as backlog, which the next send() writes first.
+  Transfer send_now(iovec* parts, int count);
   // Fills `target`.
   Transfer receive(void* target, size_t bytes);
+  // Whether a frame has begun to come in. Doesn't wait.
+  bool has_input();
+  bool has_read_ahead() const { return ahead_begin_ < ahead_end_; }
+  bool has_backlog() const { return !backlog_.empty(); }
   // Waits at most `timeout_ms` for something to read; -1: without end.
   bool readable(int timeout_ms) const;
   // Reading ends now, here and on the peer's side of nothing: what was written still goes out.
@@ -54,7 +60,10 @@ class Lane {
   std::thread sender;
   std::thread receiver;
   std::condition_variable wake_sender;
-  bool sending = false;  // a thread owns the sending side (the engine's mutex)
+  bool sending = false;          // a thread owns the sending side (the engine's mutex)
+  bool receiving = false;        // a thread owns the receiving side (the engine's mutex)
+  int64_t claimed_until_ns = 0;  // a caller makes its own progress: the receiving thread stays away
+  std::condition_variable wake_receiver;
   bool prefers_forwarded = false;
   Pacer pacer;
   std::vector<char> send_scratch;
@@ -70,10 +79,12 @@ class Lane {
   // Small frames come with one read: what follows a header is read along with it.
   static constexpr size_t kReadAhead = 16 << 10;
 
+  Transfer send_parts(iovec* parts, int count);
   ssize_t read(void* target, size_t bytes);
 
   const int fd_;
   const std::atomic<int64_t>& give_up_ns_;
+  std::vector<char> backlog_;
   std::vector<char> ahead_;
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;

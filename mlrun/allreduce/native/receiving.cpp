@@ -12,12 +12,75 @@ namespace mlrun::ring {
 namespace {
 
 constexpr uint64_t kLargestPayload = 1 << 20;
+// Up to this payload a waiting caller receives itself, until nothing has come for so long. The receiving threads stay
+// away that much longer, since the next call is likely to follow at once.
+constexpr uint64_t kCallerBytes = 1 << 20;
+constexpr int64_t kSpinNs = 150000;
+constexpr int64_t kClaimNs = 500000;
+constexpr auto kParked = std::chrono::milliseconds(1);
 constexpr uint64_t kReduceBytes = 64 << 10;  // reduced while it is in cache
 
 }  // namespace
 
 void Engine::receive_loop(Link& link, Lane& lane) {
-  while (receive_one(link, lane)) {
+  while (true) {
+    lane.readable(-1);
+    {
+      Lock lock(mutex_);
+      while (!stopping_ && !failed_ && (lane.receiving || now_ns() < lane.claimed_until_ns)) {
+        lane.wake_receiver.wait_for(lock, kParked);
+      }
+      if (stopping_ || failed_) return;
+      // Whoever was here meanwhile may have taken what there was.
+      if (!lane.has_read_ahead() && !lane.readable(0)) continue;
+      lane.receiving = true;
+    }
+    bool going = true;
+    do {
+      going = receive_one(link, lane);
+    } while (going && lane.has_read_ahead());
+    Lock lock(mutex_);
+    lane.receiving = false;
+    if (!going) return;
+  }
+}
+
+// The waiting caller takes in what comes, without a change of threads, as long as something comes soon.
+void Engine::make_progress(Operation& operation, Lock& lock) {
+  const uint64_t bytes = operation.request.count * itemsize(operation.request.dtype);
+  if (failed_ || bytes > kCallerBytes) return;
+  std::vector<std::pair<Link*, Lane*>> taken;
+  const int64_t claim_ns = now_ns() + kClaimNs;
+  for (auto& link : links_) {
+    Lane& lane = link->first();
+    lane.claimed_until_ns = claim_ns;
+    if (lane.receiving || link->closed) continue;
+    lane.receiving = true;
+    taken.emplace_back(link.get(), &lane);
+  }
+  int64_t idle_since = now_ns();
+  bool going = !taken.empty();
+  while (going && !operation.done && now_ns() - idle_since < kSpinNs) {
+    lock.unlock();
+    bool got = false;
+    for (const auto& [link, lane] : taken) {
+      while (going && lane->has_input()) {
+        const DirectSending direct(true);
+        going = receive_one(*link, *lane);
+        got = true;
+        Lock again(mutex_);
+        send_control_now(again);
+      }
+    }
+    if (!got) std::this_thread::yield();
+    lock.lock();
+    if (got) idle_since = now_ns();
+  }
+  const bool soon_again = going && operations_.empty();
+  for (const auto& [link, lane] : taken) {
+    lane->receiving = false;
+    lane->claimed_until_ns = soon_again ? now_ns() + kClaimNs : 0;
+    if (!soon_again) lane->wake_receiver.notify_all();
   }
 }
 

@@ -1,14 +1,12 @@
 #include "schedule.h"
 
-#include <cstring>
-
 #include "kernels.h"
 
 namespace mlrun::ring {
 
 namespace {
 
-constexpr uint64_t kSmallBytes = 32 << 10;
+constexpr uint64_t kSmallBytes = 64 << 10;
 constexpr uint64_t kSmallTotalBytes = 256 << 10;  // what one rank gets from all announcements of a call
 constexpr uint64_t kScratchSlots = 4;
 constexpr uint64_t kScratchSlotBytes = 512 << 10;
@@ -206,20 +204,15 @@ class Scheduler {
 // Reduces every rank's `count` elements, which start `offset` bytes into each announcement's body, in rank order.
 void reduce_in_rank_order(Operation& operation, char* target, uint64_t offset) {
   const Request& request = operation.request;
-  const size_t bytes = request.count * wire_itemsize(request);
   const char* first = operation.entries[0]->body() + offset;
   const bool narrowed = request.wire != kNoWire;
-  if (narrowed) {
-    kernels().widen(static_cast<DType>(request.wire), target, first, request.count);
-  } else {
-    std::memcpy(target, first, bytes);
-  }
+  if (narrowed) kernels().widen(static_cast<DType>(request.wire), target, first, request.count);
   for (size_t rank = 1; rank < operation.entries.size(); ++rank) {
     const char* incoming = operation.entries[rank]->body() + offset;
     if (narrowed) {
       kernels().reduce_wire(static_cast<DType>(request.wire), request.op, target, target, incoming, request.count);
     } else {
-      kernels().reduce(request.dtype, request.op, target, target, incoming, request.count);
+      kernels().reduce(request.dtype, request.op, target, rank == 1 ? first : target, incoming, request.count);
     }
   }
   if (request.op == ReduceOp::Average) {
@@ -274,12 +267,12 @@ void finish_small(Operation& operation) {
                                   static_cast<uint64_t>(operation.group->me) * request.count * wire_itemsize(request));
     case Kind::AllGather:
       for (size_t rank = 0; rank < operation.entries.size(); ++rank) {
-        std::memcpy(request.target + rank * bytes, operation.entries[rank]->body(), bytes);
+        copy(request.target + rank * bytes, operation.entries[rank]->body(), bytes);
       }
       return;
     case Kind::Broadcast:
       if (operation.group->me != request.root) {
-        std::memcpy(request.target, operation.entries[static_cast<size_t>(request.root)]->body(), bytes);
+        copy(request.target, operation.entries[static_cast<size_t>(request.root)]->body(), bytes);
       }
       return;
     default:

@@ -17,6 +17,8 @@ constexpr int kWindowedFlows = 4;
 
 }  // namespace
 
+thread_local bool DirectSending::on = false;
+
 Link& Engine::link_towards(int rank) {
   const int distance = (rank - rank_ + size_) % size_;
   return *links_[distance <= size_ / 2 || links_.size() == 1 ? 0 : 1];
@@ -29,7 +31,7 @@ void Engine::wake_senders(Link& link) {
 void Engine::push_control(Link& link, Frame frame) {
   if (link.closed) return;
   link.control.push_back(std::move(frame));
-  link.first().wake_sender.notify_one();
+  if (!DirectSending::on) link.first().wake_sender.notify_one();
 }
 
 // Both ways round, so that every other rank gets it once and soon.
@@ -60,14 +62,48 @@ void Engine::give_credit(Operation& operation, Stream& stream) {
   push_to(stream.from, {header, nullptr});
 }
 
-Transfer Engine::write(Lane& lane, FrameHeader& header, const void* payload) {
+Transfer Engine::write(Lane& lane, FrameHeader& header, const void* payload, bool now) {
   if (config_.pace_delay_s > 0) header.sent_ns = now_ns();
   header.checked = config_.checksum ? 1 : 0;
   header.checksum = 0;
   if (config_.checksum) header.checksum = crc32c(crc32c(0, &header, sizeof header), payload, header.payload_bytes);
   if (lane.pacer.on()) lane.pacer.carry(sizeof header + header.payload_bytes);
   iovec parts[2] = {{&header, sizeof header}, {const_cast<void*>(payload), header.payload_bytes}};
-  return lane.send(parts, header.payload_bytes > 0 ? 2 : 1);
+  const int count = header.payload_bytes > 0 ? 2 : 1;
+  return now ? lane.send_now(parts, count) : lane.send(parts, count);
+}
+
+// The caller's thread writes its own announcements: that saves waking another one. It never waits for the socket.
+void Engine::send_control_now(Lock& lock) {
+  for (auto& link : links_) {
+    Lane& lane = link->first();
+    while (!link->control.empty() && !lane.sending && !failed_ && !lane.has_backlog()) {
+      Frame frame = std::move(link->control.front());
+      link->control.pop_front();
+      link->last_control_ns = now_ns();
+      lane.sending = true;
+      lock.unlock();
+      const Transfer transfer = write(lane, frame.header, frame.payload.get(), true);
+      lock.lock();
+      lane.sending = false;
+      if (closing_) changed_.notify_all();
+      free_waiters_once_told(lock);
+      if (transfer != Transfer::Done) lost(*link, lane, lock);
+    }
+    if (!link->control.empty() || lane.has_backlog() || !sending_.empty()) lane.wake_sender.notify_one();
+  }
+}
+
+bool Engine::flush_backlog(Link& link, Lane& lane, Lock& lock) {
+  if (!lane.has_backlog()) return false;
+  lane.sending = true;
+  lock.unlock();
+  const Transfer transfer = lane.send(nullptr, 0);
+  lock.lock();
+  lane.sending = false;
+  free_waiters_once_told(lock);
+  if (transfer != Transfer::Done) lost(link, lane, lock);
+  return transfer == Transfer::Done;
 }
 
 void Engine::send_loop(Link& link, Lane& lane) {
@@ -81,6 +117,7 @@ void Engine::send_loop(Link& link, Lane& lane) {
 
 // Sends the most urgent frame; false if there is none.
 bool Engine::send_one(Link& link, Lane& lane, Lock& lock) {
+  if (flush_backlog(link, lane, lock)) return true;
   if (&lane == &link.first() && send_control(link, lane, lock)) return true;
   if (failed_ || link.closed) return false;
   lane.prefers_forwarded = !lane.prefers_forwarded;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <ctime>
 #include <stdexcept>
 #include <string>
@@ -31,6 +32,11 @@ class RingError : public std::runtime_error {
   RingError(Failure why, const std::string& text) : std::runtime_error(text), failure(why) {}
   Failure failure;
 };
+
+// Empty buffers may have no address at all, which memcpy doesn't take.
+inline void copy(void* target, const void* source, size_t bytes) {
+  if (bytes > 0) std::memmove(target, source, bytes);
+}
 
 // CLOCK_MONOTONIC in nanoseconds: the clock of Python's time.monotonic() on Linux; on macOS, where that one is
 // mach_absolute_time, CLOCK_UPTIME_RAW is the same clock.

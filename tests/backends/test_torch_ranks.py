@@ -98,7 +98,7 @@ def test_batchnorm_statistics_agree_before_saving(ranks: RankPool) -> None:
 
 
 def test_buckets_travel_while_the_backward_pass_runs(ranks: RankPool) -> None:
-    """Step 0 is one bucket, step 1 still finds its place; a rank that starts late may cost a step or two more."""
+    """From step 2 on; where ranks run out of step on a busy machine, not in each one."""
     model = {"name": "mlp", "args": {"hidden": [768] * 8}}
     spec = {**DIGITS, "model": model, "allreduce": {"bucket_mb": 2}}
     for result in ranks.run(2, train, spec, 10):

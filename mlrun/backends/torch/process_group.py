@@ -53,6 +53,7 @@ def init_process_group(communicator: Communicator) -> MlrunProcessGroup:
         _given = None
     group = dist.group.WORLD
     assert isinstance(group, MlrunProcessGroup)
+    group.has_store = False
     return group
 
 
@@ -60,6 +61,9 @@ def make_group(options: Any, _: Any) -> MlrunProcessGroup:
     """The group for torch.distributed: over the given communicator, else one that meets at the store."""
     if _given is not None:
         return MlrunProcessGroup(_given)
+    world = dist.group.WORLD if dist.is_initialized() else None
+    if isinstance(world, MlrunProcessGroup) and not world.has_store:
+        raise NotImplementedError("mlrun's own workers have no store at which new_group could meet")
     from mlrun.allreduce.ring import from_store  # noqa: PLC0415 - loads the native core
 
     timeout_s = options.timeout.total_seconds()
@@ -72,6 +76,7 @@ class MlrunProcessGroup(dist.ProcessGroup):
     def __init__(self, communicator: Communicator) -> None:
         super().__init__(communicator.rank, communicator.size)
         self.communicator = communicator
+        self.has_store = True
         self._completer = Completer()
         self._name = self._description = ""
 

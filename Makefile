@@ -5,11 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-NATIVE := $(wildcard mlrun/allreduce/native/*.h mlrun/allreduce/native/*.cpp)
+NATIVE := $(wildcard mlrun/*/native/*.h mlrun/*/native/*.cpp)
 CPP := $(NATIVE) $(wildcard tests/native/*.h tests/native/*.cpp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test cluster cluster-test lint types format macos-compile bench clean
+.PHONY: help install demo test cluster cluster-test lint types format macos-compile sanitize bench clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -41,6 +41,9 @@ types: $(INSTALLED) ## mypy --strict
 
 macos-compile: $(INSTALLED) ## cross-compile the native core for macOS arm64
 	$(BIN)/python tools/macos_compile.py
+
+sanitize: $(INSTALLED) ## the native core's own tests under the sanitizers
+	PATH="$(abspath $(BIN)):$$PATH" tools/sanitize.sh
 
 bench: $(INSTALLED) ## what mlrun costs over a bare PyTorch loop and over torchrun
 	$(BIN)/python benchmarks/overhead.py

@@ -59,6 +59,51 @@ class Assignment(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class LinkEnd(Message):
+    """One end of a way between two hosts. ``interface`` None: no cable is chosen (within one host)."""
+
+    address: str
+    """Literal, without a port; a link-local IPv6 address carries its own host's scope."""
+    interface: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPath(Message):
+    """A way between two neighbours and what was measured on it; None where it wasn't.
+
+    ``ends[0]`` belongs to the rank (or host) that comes first, ``ends[1]`` to the next one in the ring.
+    """
+
+    ends: list[LinkEnd]
+    kind: str | None = None
+    """Of the slower of both interfaces; see ``probe.addresses``."""
+    bytes_per_s: float | None = None
+    round_trip_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkListen(Message):
+    """Take part in measuring links: answer probes on ``ends`` until the workers are started."""
+
+    secret: str = field(repr=False)
+    ends: list[LinkEnd]
+    ports: list[int] | None = None
+    """First and last port that may be used; any when None."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTry(Message):
+    """Connect from ``near`` to ``far`` and measure; answered by LinkMeasured with the same ``number``."""
+
+    number: int
+    near: LinkEnd
+    far: str
+    """``address:port``, a link-local address without scope."""
+    seconds: float = 0.0
+    """How long to send; 0 measures the round trip alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartWorkers(Message):
     """Start one worker process per assignment. ``spec`` is the resolved JobSpec as plain JSON."""
 
@@ -71,6 +116,10 @@ class StartWorkers(Message):
     env: dict[str, str] = field(default_factory=dict, repr=False)
     resume_from: str | None = None
     """Checkpoint folder to go on from."""
+    listen: list[LinkEnd] = field(default_factory=list)
+    """Where neighbours are accepted; loopback alone when empty."""
+    ports: list[int] | None = None
+    """First and last port for links; any when None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +131,8 @@ class WorkerStart(Message):
     run_dir: str
     secret: str = field(repr=False)
     resume_from: str | None = None
+    listen: list[LinkEnd] = field(default_factory=list)
+    ports: list[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +149,8 @@ class Plan(Message):
     """``hosts[r]`` is the name of rank r's host, for messages."""
     settings: dict[str, Any] = field(default_factory=dict)
     """The ``allreduce`` block of the spec."""
+    paths: list[list[LinkPath]] = field(default_factory=list)
+    """``paths[r]`` joins rank r and the next one, the best first. Empty: any endpoint will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +194,23 @@ class HelloReply(Message):
 @dataclass(frozen=True, slots=True)
 class Pong(Message):
     sent: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinkListening(Message):
+    """Where the ``ends`` of LinkListen answer, in their order; None for those that can't."""
+
+    endpoints: list[str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkMeasured(Message):
+    """What came of a LinkTry. ``problem`` says in plain words why nothing answers there."""
+
+    number: int
+    round_trip_s: float | None = None
+    bytes_per_s: float | None = None
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,10 +337,13 @@ class LinkEvent(Event):
 
     peer: int
     kind: str | None
+    """Of the slowest interface in use; see ``probe.addresses``."""
     bytes_sent: int
     bytes_received: int
     send_blocked_s: float
     receive_blocked_s: float
+    bytes_per_s: float | None = None
+    """What all interfaces in use could carry when they were measured before the start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlrun.allreduce.listener import LinkError, Listener
-from mlrun.allreduce.tcp import format_endpoint, parse_endpoint, plain, resolve, tcp_socket
+from mlrun.allreduce.tcp import format_endpoint, parse_endpoint, plain
+from mlrun.allreduce.ways import Way, ways
+from mlrun.protocol import LinkPath
 
 __all__ = ["LinkError", "Listener", "RingLinks", "connect_ring", "parse_endpoint"]
 
@@ -81,18 +83,20 @@ def connect_ring(
     *,
     generation: int,
     links: int = 1,
+    paths: Sequence[Sequence[LinkPath]] = (),
     timeout_s: float,
 ) -> RingLinks:
-    """Open ``links`` sockets to each ring neighbour; all ranks call it alike.
+    """Open ``links`` sockets, and one per path at least, to each ring neighbour; all ranks call it alike.
 
-    Link i prefers the neighbour's endpoint i (modulo their number) and falls back to the others. Strangers,
-    other runs and generations, replays and silent connections are dropped and logged. The listener stays
-    open.
+    Link i prefers path i (modulo their number; without paths, the neighbour's endpoint i) and falls back to
+    the others. Strangers, other runs and generations, replays and silent connections are dropped and logged.
+    The listener stays open.
 
     Args:
         endpoints: ``endpoints[r]``: where rank r listens.
         hosts: ``hosts[r]``: the name of rank r's host, for messages.
         secret: hex, at least 16 bytes, the same on all ranks of the run and known to nobody else.
+        paths: ``paths[r]``: the ways between rank r and the next one; a dial is kept to its own interface.
         timeout_s: seconds until all links must be open.
 
     Raises:
@@ -108,12 +112,27 @@ def connect_ring(
         )
     if len(hosts) == 1:
         return RingLinks()
-    targets = [[parse_endpoint(endpoint) for endpoint in each] for each in endpoints]
-    return _run(
-        _Joining(
-            listener, rank=rank, targets=targets, hosts=hosts, key=key, generation=generation, links=links
-        ).join(timeout_s)
-    )
+    if paths and (len(paths) != len(hosts) or not all(paths[: 1 if len(hosts) == 2 else None])):
+        raise ValueError(f"{len(hosts)} ranks need a path each to the next one")
+    links = max([links, *map(len, paths)])
+    edges = [
+        _Edge(
+            peer,
+            owned,
+            ways(endpoints[peer], paths[rank if owned else peer] if paths else None, owned),
+            [None] * links,
+        )
+        for peer, owned in _neighbours(rank, len(hosts))
+    ]
+    joining = _Joining(listener, rank=rank, edges=edges, hosts=hosts, key=key, generation=generation)
+    return _run(joining.join(timeout_s))
+
+
+def _neighbours(rank: int, size: int) -> list[tuple[int, bool]]:
+    """Each neighbour, and whether this rank owns the links to it: the one after it in the ring first."""
+    if size == 2:
+        return [(1 - rank, rank == 0)]
+    return [((rank + 1) % size, True), ((rank - 1) % size, False)]
 
 
 def _run(joining: Coroutine[Any, Any, RingLinks]) -> RingLinks:
@@ -132,6 +151,7 @@ class _Edge:
 
     peer: int
     owned: bool
+    ways: list[Way]
     sockets: list[socket.socket | None]
     committing: set[int] = field(default_factory=set)
     reasons: dict[int, str] = field(default_factory=dict)
@@ -150,19 +170,13 @@ class _Joining:
         listener: Listener,
         *,
         rank: int,
-        targets: list[list[tuple[str, int]]],
+        edges: list[_Edge],
         hosts: Sequence[str],
         key: bytes,
         generation: int,
-        links: int,
     ) -> None:
-        self._listener, self._rank, self._targets, self._hosts = listener, rank, targets, hosts
+        self._listener, self._rank, self._edges, self._hosts = listener, rank, edges, hosts
         self._key, self._generation = key, generation
-        size = len(hosts)
-        next_rank, previous_rank = (rank + 1) % size, (rank - 1) % size
-        self._edges = [_Edge(next_rank, size > 2 or rank == 0, [None] * links)]
-        if size > 2:
-            self._edges.append(_Edge(previous_rank, False, [None] * links))
         self._complete = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pending: dict[socket.socket, asyncio.Task[None]] = {}
@@ -205,21 +219,18 @@ class _Joining:
     async def _dial(self, edge: _Edge, link: int) -> None:
         if not edge.owned:
             await asyncio.sleep(_DIAL_BACK_AFTER_S)
-        targets = self._targets[edge.peer]
         pause, attempt = _PAUSE_S[0], link
-        while edge.sockets[link] is None and targets:
-            address, port = targets[attempt % len(targets)]
+        while edge.sockets[link] is None and edge.ways:
+            way = edge.ways[attempt % len(edge.ways)]
             try:
-                await self._dial_once(edge, link, address, port)
+                await self._dial_once(edge, link, way)
             except (OSError, EOFError, _StrangerError, asyncio.TimeoutError) as error:
-                edge.reasons[link] = f"{format_endpoint((address, port))}: {plain(error)}"
+                edge.reasons[link] = f"{format_endpoint((way.address, way.port))}: {plain(error)}"
             await asyncio.sleep(pause)
             pause, attempt = min(2 * pause, _PAUSE_S[1]), attempt + 1
 
-    async def _dial_once(self, edge: _Edge, link: int, address: str, port: int) -> None:
-        family, where = resolve(address, port)
-        sock = tcp_socket(family)
-        sock.setblocking(False)
+    async def _dial_once(self, edge: _Edge, link: int, way: Way) -> None:
+        sock, where = way.prepare()
         try:
             await asyncio.wait_for(asyncio.get_running_loop().sock_connect(sock, where), _CONNECT_S)
             try:

@@ -299,6 +299,7 @@ def from_plan(plan: Plan, rank: int, listener: Listener, secret: str) -> RingCom
         secret,
         generation=plan.generation,
         links=plan.settings.get("links") or 1,
+        paths=plan.paths,
         timeout_s=_CONNECT_S,
     )
     return RingCommunicator(

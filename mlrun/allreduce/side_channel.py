@@ -43,6 +43,7 @@ class SideChannel:
             plan.hosts,
             secret,
             generation=plan.generation,
+            paths=plan.paths,
             timeout_s=JOIN_TIMEOUT_S,
         )
         self._peers: dict[socket.socket, int] = {}

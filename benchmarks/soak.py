@@ -1,4 +1,4 @@
-"""Random collectives and faults on 2 to 8 ranks for a bounded time: ``python benchmarks/soak.py --minutes 10``.
+"""Random collectives and faults on 2 to 8 ranks, for a bounded time: ``benchmarks/soak.py --minutes 10``.
 
 Each phase starts a ring of processes with random settings and either checks every result, or breaks something
 (a rank killed or stopped, a link cut, garbage in the stream) and checks that each other rank fails in time,
@@ -230,7 +230,7 @@ class Phase:
 def soak(seed: int, seconds: float, phase_seconds: float) -> int:
     rng, end, phases = random.Random(seed), time.monotonic() + seconds, 0
     print(f"seed {seed}", flush=True)
-    while time.monotonic() < end or phases <= len(FAULTS):
+    while time.monotonic() < end or phases < 2 * len(FAULTS):
         fault = FAULTS[phases // 2 % len(FAULTS)] if phases % 2 else None
         phase = Phase(rng, fault, phase_seconds)
         what = f"phase {phases}: {phase.size} ranks, {phase.settings}, fault {fault} at rank {phase.victim}"

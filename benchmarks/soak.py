@@ -170,6 +170,8 @@ class Phase:
     def __init__(self, rng: random.Random, fault: str | None, seconds: float) -> None:
         self.size = rng.randint(2, 8)
         self.fault, self.victim = fault, rng.randrange(self.size)
+        if self.size == 2 and fault in ("cut", "garbage"):
+            self.victim = 0  # the only rank of two that dials
         self.settings = {**TIMERS, "links": rng.randint(1, 3), "checksum": rng.random() < 0.3}
         self.ranks = [
             subprocess.Popen(

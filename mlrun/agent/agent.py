@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlrun.agent.channel import Channels
+from mlrun.agent.link_probe import LinkProbe
 from mlrun.agent.pipe import Pipe
 from mlrun.agent.team import Team
 from mlrun.probe.system import facts
@@ -28,6 +29,9 @@ from mlrun.protocol import (
     Hello,
     HelloReply,
     Kill,
+    LinkListen,
+    LinkListening,
+    LinkTry,
     Message,
     Ping,
     Plan,
@@ -56,6 +60,8 @@ class Agent:
         self._heard = time.monotonic()
         self._ended = asyncio.Event()
         self._team: Team | None = None
+        self._probe: LinkProbe | None = None
+        self._probing: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
         """Serve until Bye (0), or until the lease is over or a signal comes (1). No worker is left."""
@@ -76,6 +82,7 @@ class Agent:
             await self._clean_up()
 
     async def _clean_up(self) -> None:
+        self._end_probes()
         if self._team is not None:
             await self._team.end()
         await self._channels.close()
@@ -100,7 +107,16 @@ class Agent:
         if isinstance(message, Hello):
             self._host, self._run_id, self._lease_s = message.host, message.run_id, message.lease_s
             self._pipe.send(HelloReply(self._host, os.getpid(), facts(), PROTOCOL_VERSION))
+        elif isinstance(message, LinkListen):
+            self._end_probes()
+            self._probe = LinkProbe(message.secret)
+            self._pipe.send(LinkListening(self._probe.listen(message.ends, message.ports)))
+        elif isinstance(message, LinkTry) and self._probe is not None:
+            task = asyncio.create_task(self._measure(self._probe, message))
+            self._probing.add(task)
+            task.add_done_callback(self._probing.discard)
         elif isinstance(message, StartWorkers):
+            self._end_probes()
             self._team = Team(message, self._run_id, self._folder, self._channels, self._forward)
         elif isinstance(message, Plan | Stop):
             self._channels.send_all(message)
@@ -108,6 +124,15 @@ class Agent:
             self._pipe.send(Pong(message.sent))
         elif isinstance(message, Kill) and self._team is not None:
             await self._team.end()
+
+    async def _measure(self, probe: LinkProbe, request: LinkTry) -> None:
+        self._pipe.send(await probe.measure(request))
+
+    def _end_probes(self) -> None:
+        for task in self._probing:
+            task.cancel()
+        if self._probe is not None:
+            self._probe.close()
 
     async def _lease(self) -> None:
         """Return once the launcher was silent for longer than the lease."""

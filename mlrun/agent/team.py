@@ -49,7 +49,15 @@ class Team:
         """Start every worker. One that can't be started is reported as a failure and an exit."""
         request = self._request
         starts = {
-            a.local_rank: WorkerStart(a, request.spec, request.run_dir, request.secret, request.resume_from)
+            a.local_rank: WorkerStart(
+                a,
+                request.spec,
+                request.run_dir,
+                request.secret,
+                request.resume_from,
+                request.listen,
+                request.ports,
+            )
             for a in request.assignments
         }
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import sys
@@ -11,12 +12,13 @@ from typing import Any
 
 import psutil
 
-from mlrun.probe.macos import run_tool
+from mlrun.probe.addresses import addresses
+from mlrun.probe.macos import ifconfig, run_tool, thunderbolt_bridge
 from mlrun.probe.versions import build, versions
 
 
 def facts() -> dict[str, Any]:
-    """Operating system, machine, usable cores, memory in bytes; versions of Python, mlrun and frameworks."""
+    """Operating system, machine, usable cores, memory in bytes, versions, and where it can be reached."""
     return {
         "system": platform.system(),
         "release": platform.mac_ver()[0] or platform.release(),
@@ -28,6 +30,8 @@ def facts() -> dict[str, Any]:
         "cores": usable_cores(),
         "memory_bytes": psutil.virtual_memory().total,
         "virtual_machine": _virtual_machine(),
+        "addresses": [dataclasses.asdict(address) for address in addresses()],
+        "thunderbolt_bridge": _thunderbolt_bridge(),
     }
 
 
@@ -47,6 +51,12 @@ def _chip() -> str | None:
             if key.strip() == "model name":
                 return value.strip()
     return None
+
+
+def _thunderbolt_bridge() -> dict[str, Any] | None:
+    """The bridge of this Mac's Thunderbolt ports; None on other systems and where there is none."""
+    bridge = thunderbolt_bridge(ifconfig()) if sys.platform == "darwin" else None
+    return None if bridge is None else dataclasses.asdict(bridge)
 
 
 def _virtual_machine() -> bool | None:

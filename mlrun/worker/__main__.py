@@ -15,7 +15,7 @@ from mlrun.allreduce.communicator import Communicator
 from mlrun.allreduce.links import Listener
 from mlrun.backends import registry
 from mlrun.errors import ExitCode, MlrunError, RequestError
-from mlrun.protocol import Assignment, Event, Listening, Plan, StateEvent, WorkerHello, WorkerStart
+from mlrun.protocol import Assignment, Event, LinkEnd, Listening, Plan, StateEvent, WorkerHello, WorkerStart
 from mlrun.spec import JobSpec
 from mlrun.worker.channel import Channel
 from mlrun.worker.context import Context
@@ -99,7 +99,7 @@ class Worker:
         from mlrun.allreduce import engines  # noqa: PLC0415 - the native core isn't needed by a single worker
 
         self._say("connecting")
-        with contextlib.closing(Listener(_addresses())) as listener:
+        with contextlib.closing(_listener(self._start)) as listener:
             self._channel.send(Listening(assignment.rank, listener.endpoints))
             plan = self._channel.receive(Plan, PLAN_TIMEOUT_S)
             return engines.connect(plan, assignment.rank, listener, self._start.secret)
@@ -174,9 +174,11 @@ def _describe_neighbours(assignment: Assignment) -> None:
     os.environ["LOCAL_WORLD_SIZE"] = str(assignment.local_world_size)
 
 
-def _addresses() -> list[str]:
-    """Where neighbours reach this worker. All workers are on this host."""
-    return ["127.0.0.1"]
+def _listener(start: WorkerStart) -> Listener:
+    """Where neighbours reach this worker: on the interfaces chosen for it, or on this host alone."""
+    ends = start.listen or [LinkEnd("127.0.0.1")]
+    ports = range(start.ports[0], start.ports[-1] + 1) if start.ports else None
+    return Listener([end.address for end in ends], ports, [end.interface for end in ends])
 
 
 if __name__ == "__main__":

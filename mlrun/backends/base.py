@@ -45,7 +45,7 @@ class Span:
     """A named interval on ``time.monotonic()``'s clock, for the timeline."""
 
     name: str
-    """forward, backward, optimizer, data, or all_reduce:<bucket>"""
+    """data, forward, backward (own work), wait (for the last buckets), optimizer, or all_reduce:<bucket>"""
     start: float
     end: float
 

@@ -13,7 +13,7 @@ from mlrun.backends.base import Span
 STEPS = 20
 """Steps that are traced: enough to see the overlap, few enough to cost nothing."""
 
-_LANES = ("data", "forward", "backward", "optimizer", "all_reduce")
+_LANES = ("data", "forward", "backward", "wait", "optimizer", "all_reduce")
 _OTHER = len(_LANES)
 
 

@@ -108,8 +108,7 @@ def test_buckets_travel_while_the_backward_pass_runs(ranks: RankPool) -> None:
             buckets = [(start, end) for name, start, end in spans if name.startswith("all_reduce:")]
             assert len(buckets) > 3
             assert buckets == sorted(buckets)
-            assert buckets[-1][1] <= backward_end
-            overlapped += buckets[0][1] <= buckets[-1][0]
+            overlapped += buckets[0][1] <= backward_end
         assert overlapped >= 4
 
 

@@ -164,8 +164,11 @@ class TorchBackend(Backend):
             if (error := self._sync.error()) is not None:
                 raise error from None
             raise
+        end = time.monotonic()
+        computed = self._sync.computed_at() or end
         self._note("forward", start, middle)
-        self._note("backward", middle, time.monotonic())
+        self._note("backward", middle, computed)
+        self._note("wait", computed, end)
         return loss.detach()
 
     def _take_part_empty(self) -> None:

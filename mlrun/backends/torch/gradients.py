@@ -41,6 +41,10 @@ class GradientSync(ABC):
     def finish(self) -> float:
         """After the last backward pass: gradients are reduced on return. Seconds only spent waiting."""
 
+    def computed_at(self) -> float | None:
+        """When the last backward pass had no more work of its own and only waited; None: it didn't wait."""
+        return None
+
     def error(self) -> Exception | None:
         """The communicator's error in this step, if any: what comes out of backward() is only its text."""
         return next((e for e in (work.exception() for work in self._pending) if e is not None), None)
@@ -99,6 +103,9 @@ class Overlapped(GradientSync):
         self._issued = time.monotonic()
         self._held += self._issued - entered
         return future
+
+    def computed_at(self) -> float | None:
+        return self._issued if self._pending else None
 
     def finish(self) -> float:
         self._works, self._pending = self._pending, []

@@ -44,14 +44,18 @@ struct LinkCounters {
   int64_t retransmits;  // -1: unknown
 };
 
-// While one exists, this thread writes the control frames that it queues itself, and wakes nobody for them.
+// While one exists, this thread writes what it makes ready to send itself, and wakes nobody for it.
 class DirectSending {
  public:
-  explicit DirectSending(bool wanted) { on = wanted; }
+  explicit DirectSending(bool wanted) {
+    on = wanted;
+    owed = false;
+  }
   ~DirectSending() { on = false; }
   DirectSending(const DirectSending&) = delete;
   DirectSending& operator=(const DirectSending&) = delete;
   static thread_local bool on;
+  static thread_local bool owed;  // a sending thread wasn't woken, although there is something for it
 };
 
 class Engine {
@@ -112,7 +116,7 @@ class Engine {
   bool send_one(Link& link, Lane& lane, Lock& lock);
   bool send_control(Link& link, Lane& lane, Lock& lock);
   bool send_forwarded(Link& link, Lane& lane, Lock& lock);
-  bool send_stream(Link& link, Lane& lane, Lock& lock);
+  bool send_stream(Link& link, Lane& lane, Lock& lock, bool now = false);
   Transfer write(Lane& lane, FrameHeader& header, const void* payload, bool now = false);
   void push_control(Link& link, Frame frame);
   void push_everywhere(Frame frame);

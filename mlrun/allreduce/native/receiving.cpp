@@ -53,29 +53,34 @@ void Engine::make_progress(Operation& operation, Lock& lock) {
   const int64_t claim_ns = now_ns() + kClaimNs;
   for (auto& link : links_) {
     Lane& lane = link->first();
-    lane.claimed_until_ns = claim_ns;
     if (lane.receiving || link->closed) continue;
     lane.receiving = true;
+    lane.claimed_until_ns = claim_ns;
     taken.emplace_back(link.get(), &lane);
   }
   int64_t idle_since = now_ns();
   bool going = !taken.empty();
   while (going && !operation.done && now_ns() - idle_since < kSpinNs) {
-    lock.unlock();
-    bool got = false;
+    const DirectSending direct(true);
+    bool moved = false;
     for (const auto& [link, lane] : taken) {
-      while (going && lane->has_input()) {
-        const DirectSending direct(true);
-        going = receive_one(*link, *lane);
-        got = true;
-        Lock again(mutex_);
-        send_control_now(again);
-      }
+      while (!lane->sending && !lane->has_backlog() && send_stream(*link, *lane, lock, true)) moved = true;
     }
-    if (!got) std::this_thread::yield();
+    send_control_now(lock);
+    lock.unlock();
+    for (const auto& [link, lane] : taken) {
+      if (!going || !lane->has_input()) continue;
+      going = receive_one(*link, *lane);
+      moved = true;
+    }
+    if (!moved) std::this_thread::yield();
     lock.lock();
-    if (got) idle_since = now_ns();
+    DirectSending::owed = false;
+    if (moved) idle_since = now_ns();
   }
+  // The threads go on with what is left.
+  DirectSending::owed = !sending_.empty();
+  send_control_now(lock);
   const bool soon_again = going && operations_.empty();
   for (const auto& [link, lane] : taken) {
     lane->receiving = false;

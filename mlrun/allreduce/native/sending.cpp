@@ -11,13 +11,20 @@ namespace mlrun::ring {
 namespace {
 
 constexpr uint64_t kSegmentBytes = 256 << 10;
+constexpr uint64_t kSmallestSegmentBytes = 32 << 10;
 constexpr uint64_t kPacedSegmentBytes = 64 << 10;
 // Flows that others must pass on, to one rank at a time: bounds what a rank between keeps.
 constexpr int kWindowedFlows = 4;
 
+// Small payloads in small segments: the next step begins once the first segment is in.
+uint64_t segment_bytes(uint64_t total, bool paced) {
+  return std::min(paced ? kPacedSegmentBytes : kSegmentBytes, std::max(kSmallestSegmentBytes, total / 16));
+}
+
 }  // namespace
 
 thread_local bool DirectSending::on = false;
+thread_local bool DirectSending::owed = false;
 
 Link& Engine::link_towards(int rank) {
   const int distance = (rank - rank_ + size_) % size_;
@@ -25,7 +32,13 @@ Link& Engine::link_towards(int rank) {
 }
 
 void Engine::wake_senders(Link& link) {
-  for (auto& lane : link.lanes) lane->wake_sender.notify_one();
+  for (auto& lane : link.lanes) {
+    if (DirectSending::on && lane == link.lanes.front()) {
+      DirectSending::owed = true;
+    } else {
+      lane->wake_sender.notify_one();
+    }
+  }
 }
 
 void Engine::push_control(Link& link, Frame frame) {
@@ -90,7 +103,8 @@ void Engine::send_control_now(Lock& lock) {
       free_waiters_once_told(lock);
       if (transfer != Transfer::Done) lost(*link, lane, lock);
     }
-    if (!link->control.empty() || lane.has_backlog() || !sending_.empty()) lane.wake_sender.notify_one();
+    const bool left = !link->control.empty() || !link->forwarded.empty() || lane.has_backlog() || DirectSending::owed;
+    if (left) lane.wake_sender.notify_one();
   }
 }
 
@@ -156,8 +170,7 @@ bool Engine::send_forwarded(Link& link, Lane& lane, Lock& lock) {
   return transfer == Transfer::Done;
 }
 
-bool Engine::send_stream(Link& link, Lane& lane, Lock& lock) {
-  const uint64_t segment_bytes = lane.pacer.on() ? kPacedSegmentBytes : kSegmentBytes;
+bool Engine::send_stream(Link& link, Lane& lane, Lock& lock, bool now) {
   std::shared_ptr<Operation> operation;
   Stream* stream = nullptr;
   uint64_t count = 0;
@@ -167,7 +180,8 @@ bool Engine::send_stream(Link& link, Lane& lane, Lock& lock) {
     if (&link_towards(found.to) != &link) continue;
     if (found.window_out > 0 && windowed[static_cast<size_t>(found.to)]++ >= kWindowedFlows) continue;
     if (!candidate->first->has_entered(static_cast<size_t>(candidate->first->group->index_of(found.to)))) continue;
-    const uint64_t segment = segment_bytes / wire_itemsize(candidate->first->request);
+    const uint64_t item = wire_itemsize(candidate->first->request);
+    const uint64_t segment = segment_bytes(found.send_total * item, lane.pacer.on()) / item;
     count = found.sendable();
     // More sockets only help where each gets whole segments.
     if (count == 0 || (&lane != &link.first() && count < 2 * segment)) continue;
@@ -203,7 +217,7 @@ bool Engine::send_stream(Link& link, Lane& lane, Lock& lock) {
     kernels().narrow(static_cast<DType>(request.wire), lane.send_scratch.data(), payload, count);
     payload = lane.send_scratch.data();
   }
-  const Transfer transfer = write(lane, header, payload);
+  const Transfer transfer = write(lane, header, payload, now);
   lock.lock();
   lane.sending = false;
   if (closing_) changed_.notify_all();

@@ -97,7 +97,7 @@ std::shared_ptr<Operation> Engine::issue(const std::shared_ptr<Group>& group, Re
   for (auto& stream : operation->streams) {
     if (stream->send_total > 0) sending_.emplace_back(operation, stream.get());
   }
-  if (!operation->small) {
+  if (!is_for_callers(operation->request)) {
     for (auto& link : links_) {
       link->first().claimed_until_ns = 0;
       link->first().wake_receiver.notify_all();
@@ -252,7 +252,7 @@ void Engine::end(const std::shared_ptr<Operation>& operation) {
 bool Engine::wait(Operation& operation, double timeout_s) {
   Lock lock(mutex_);
   const auto ended = [&] { return operation.done; };
-  if (callers_progress_ && !operation.done && timeout_s != 0) make_progress(operation, lock);
+  if (!operation.done && timeout_s != 0) make_progress(operation, lock);
   if (timeout_s < 0) {
     operation.ended.wait(lock, ended);
   } else if (!operation.ended.wait_for(lock, std::chrono::duration<double>(timeout_s), ended)) {

@@ -1,4 +1,5 @@
 // What comes in: announcements are matched with the own calls, data goes to its place, the rest is passed on.
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -12,9 +13,8 @@ namespace mlrun::ring {
 namespace {
 
 constexpr uint64_t kLargestPayload = 1 << 20;
-// Up to this payload a waiting caller receives itself, until nothing has come for so long. The receiving threads stay
-// away that much longer, since the next call is likely to follow at once.
-constexpr uint64_t kCallerBytes = 1 << 20;
+// A waiting caller makes the progress itself until nothing has come for so long. The receiving threads stay away a
+// little longer, since the next call is likely to follow at once.
 constexpr int64_t kSpinNs = 150000;
 constexpr int64_t kClaimNs = 500000;
 constexpr auto kParked = std::chrono::milliseconds(1);
@@ -45,47 +45,46 @@ void Engine::receive_loop(Link& link, Lane& lane) {
   }
 }
 
-// The waiting caller takes in what comes, without a change of threads, as long as something comes soon.
+// The waiting caller sends and takes in what comes, without a change of threads, as long as something comes soon.
 void Engine::make_progress(Operation& operation, Lock& lock) {
-  const uint64_t bytes = operation.request.count * itemsize(operation.request.dtype);
-  if (failed_ || bytes > kCallerBytes) return;
-  std::vector<std::pair<Link*, Lane*>> taken;
-  const int64_t claim_ns = now_ns() + kClaimNs;
-  for (auto& link : links_) {
-    Lane& lane = link->first();
-    if (lane.receiving || link->closed) continue;
+  if (failed_ || !callers_progress_ || !is_for_callers(operation.request)) return;
+  std::vector<Link*> taken;
+  const auto take = [&](Link& link) {
+    Lane& lane = link.first();
+    lane.claimed_until_ns = now_ns() + kClaimNs;
+    if (lane.receiving || link.closed || std::find(taken.begin(), taken.end(), &link) != taken.end()) return;
     lane.receiving = true;
-    lane.claimed_until_ns = claim_ns;
-    taken.emplace_back(link.get(), &lane);
-  }
+    taken.push_back(&link);
+  };
   int64_t idle_since = now_ns();
-  bool going = !taken.empty();
-  while (going && !operation.done && now_ns() - idle_since < kSpinNs) {
+  bool going = true;
+  while (going && !failed_ && !operation.done && now_ns() - idle_since < kSpinNs) {
     const DirectSending direct(true);
     bool moved = false;
-    for (const auto& [link, lane] : taken) {
-      while (!lane->sending && !lane->has_backlog() && send_stream(*link, *lane, lock, true)) moved = true;
+    for (auto& link : links_) {
+      Lane& lane = link->first();
+      take(*link);
+      while (!lane.sending && !lane.has_backlog() && send_stream(*link, lane, lock, true)) moved = true;
     }
     send_control_now(lock);
     lock.unlock();
-    for (const auto& [link, lane] : taken) {
-      if (!going || !lane->has_input()) continue;
-      going = receive_one(*link, *lane);
+    for (Link* link : taken) {
+      if (!going || !link->first().has_input()) continue;
+      going = receive_one(*link, link->first());
       moved = true;
     }
     if (!moved) std::this_thread::yield();
     lock.lock();
-    DirectSending::owed = false;
     if (moved) idle_since = now_ns();
   }
   // The threads go on with what is left.
   DirectSending::owed = !sending_.empty();
   send_control_now(lock);
   const bool soon_again = going && operations_.empty();
-  for (const auto& [link, lane] : taken) {
-    lane->receiving = false;
-    lane->claimed_until_ns = soon_again ? now_ns() + kClaimNs : 0;
-    if (!soon_again) lane->wake_receiver.notify_all();
+  for (Link* link : taken) link->first().receiving = false;
+  for (auto& link : links_) {
+    link->first().claimed_until_ns = soon_again ? now_ns() + kClaimNs : 0;
+    if (!soon_again) link->first().wake_receiver.notify_all();
   }
 }
 

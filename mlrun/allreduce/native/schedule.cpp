@@ -8,6 +8,7 @@ namespace {
 
 constexpr uint64_t kSmallBytes = 64 << 10;
 constexpr uint64_t kSmallTotalBytes = 256 << 10;  // what one rank gets from all announcements of a call
+constexpr uint64_t kCallerBytes = 1 << 20;
 constexpr uint64_t kScratchSlots = 4;
 constexpr uint64_t kScratchSlotBytes = 512 << 10;
 constexpr uint64_t kWindowBytes = 256 << 10;
@@ -226,6 +227,8 @@ uint64_t wire_itemsize(const Request& request) {
   if (!is_reduction(request.kind)) return 1;
   return request.wire == kNoWire ? itemsize(request.dtype) : itemsize(static_cast<DType>(request.wire));
 }
+
+bool is_for_callers(const Request& request) { return request.count * itemsize(request.dtype) <= kCallerBytes; }
 
 bool travels_with_announcement(const Request& request, int ranks) {
   uint64_t bytes = element_count(request) * wire_itemsize(request);

@@ -9,7 +9,10 @@ namespace mlrun::ring {
 // Whether a collective's payload travels inside the announcements.
 bool travels_with_announcement(const Request& request, int ranks);
 
-// How many elements of a stream `segment_bytes` are.
+// Whether a waiting caller makes the progress itself: above, two threads per socket are faster.
+bool is_for_callers(const Request& request);
+
+// The bytes of one element of a stream on the wire.
 uint64_t wire_itemsize(const Request& request);
 
 // Fills `operation.streams` (and scratch). `world_size` says which peers are neighbours: flows to others are windowed.

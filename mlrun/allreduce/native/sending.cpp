@@ -18,7 +18,7 @@ constexpr int kWindowedFlows = 4;
 
 // Small payloads in small segments: the next step begins once the first segment is in.
 uint64_t segment_bytes(uint64_t total, bool paced) {
-  return std::min(paced ? kPacedSegmentBytes : kSegmentBytes, std::max(kSmallestSegmentBytes, total / 16));
+  return std::min(paced ? kPacedSegmentBytes : kSegmentBytes, std::max(kSmallestSegmentBytes, total / 8));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ from types import TracebackType
 
 import psutil
 
-from tests.cluster.node import START_DEADLINE_S, Node
+from tests.cluster.node import CHECKOUT, START_DEADLINE_S, Node
 
 # Hosts have a /tmp of their own, so their folders can't be below it.
 ROOTS = Path("/var/tmp")
@@ -227,7 +227,10 @@ def _identity(node: Node, *, own_disk: bool) -> str:
         # No host has a Python where this environment has its own; ``install`` makes one.
         lines += [f"mkdir {node.folder}/nothing", f"mount --bind {node.folder}/nothing {sys.prefix}/bin"]
     if own_disk:
-        lines += [f"mount --bind {node.folder}/tmp /tmp", "mount -t tmpfs tmpfs /run", "mkdir /run/sshd"]
+        if CHECKOUT.is_relative_to("/tmp"):
+            kept = node.folder / "tmp" / CHECKOUT.relative_to("/tmp")
+            lines += [f"mkdir -p {kept}", f"mount --rbind {CHECKOUT} {kept}"]
+        lines += [f"mount --rbind {node.folder}/tmp /tmp", "mount -t tmpfs tmpfs /run", "mkdir /run/sshd"]
     return "\n".join([*lines, "echo ready", ""])
 
 

@@ -19,10 +19,10 @@ pytestmark = [pytest.mark.root, pytest.mark.skipif(missing() is not None, reason
 
 def test_hosts_are_reached_by_ssh_and_are_apart(cluster: Cluster) -> None:
     for name, host in cluster.hosts.items():
-        script = "hostname; echo $HOME; echo $PATH; echo $$ > /tmp/mine; ls /tmp"
+        script = "hostname; echo $HOME; echo $PATH; touch /tmp/mine-$(hostname); echo /tmp/mine-*"
         seen = cluster.launcher.run(["ssh", "-o", "BatchMode=yes", name, script]).stdout.splitlines()
         assert seen[:3] == [name, str(host.home), "/usr/bin:/bin:/usr/sbin:/sbin"]
-        assert seen[3] == "mine"
+        assert seen[3] == f"/tmp/mine-{name}"
 
 
 def test_processes_of_a_host_are_listed_and_end_with_it() -> None:

@@ -16,7 +16,7 @@ def host_order(edges: Sequence[Edge]) -> list[str]:
 
 
 def ends_of_host(host: str, workers: int, edges: Sequence[Edge]) -> list[LinkEnd]:
-    """Where the ``workers`` of ``host`` listen: on the interfaces of its edges, for each other on loopback."""
+    """Where the ``workers`` of ``host`` listen: on their edges, and for each other on loopback."""
     ends = [
         end
         for edge in edges

@@ -41,6 +41,18 @@ class Way:
         return sock, where
 
 
+def to_neighbours(paths: Sequence[Sequence[LinkPath]], rank: int) -> dict[int, Sequence[LinkPath]]:
+    """The paths of ``Plan.paths`` that lead from ``rank`` to each of its neighbours."""
+    size = len(paths)
+    return {(rank - 1) % size: paths[rank - 1], (rank + 1) % size: paths[rank]} if size > 1 else {}
+
+
+def total_rate(paths: Sequence[LinkPath]) -> float | None:
+    """Bytes per second of paths used at once, which carry equal shares; None where one is unknown."""
+    rates = [path.bytes_per_s for path in paths if path.bytes_per_s is not None]
+    return len(paths) * min(rates) if rates and len(rates) == len(paths) else None
+
+
 def ways(endpoints: Sequence[str], paths: Sequence[LinkPath] | None, owned: bool) -> list[Way]:
     """How a neighbour that listens on ``endpoints`` can be dialled."""
     targets = [parse_endpoint(endpoint) for endpoint in endpoints]

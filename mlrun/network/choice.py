@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from mlrun.allreduce.ways import total_rate
 from mlrun.errors import RefusedError
 from mlrun.network.candidates import end_of
 from mlrun.network.survey import Measured, Pair, Survey
@@ -102,12 +103,6 @@ def ring_order(hosts: Sequence[str], rates: Mapping[Pair, float]) -> list[str]:
     else:
         best = max(_orders(given), key=lambda o: (slowest(o), sum(rates.get(p, 0.0) for p in _around(o))))
     return given if slowest(given) >= GOOD_ENOUGH * slowest(best) else best
-
-
-def total_rate(paths: Sequence[LinkPath]) -> float | None:
-    """Bytes per second of paths used at once, which carry equal shares; None where one is unknown."""
-    rates = [path.bytes_per_s for path in paths if path.bytes_per_s is not None]
-    return len(paths) * min(rates) if rates and len(rates) == len(paths) else None
 
 
 def _orders(hosts: list[str]) -> Iterator[list[str]]:

@@ -9,13 +9,25 @@ import os
 import sys
 import threading
 import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mlrun.allreduce.communicator import Communicator
 from mlrun.allreduce.links import Listener
+from mlrun.allreduce.ways import to_neighbours
 from mlrun.backends import registry
 from mlrun.errors import ExitCode, MlrunError, RequestError
-from mlrun.protocol import Assignment, Event, LinkEnd, Listening, Plan, StateEvent, WorkerHello, WorkerStart
+from mlrun.protocol import (
+    Assignment,
+    Event,
+    LinkEnd,
+    LinkPath,
+    Listening,
+    Plan,
+    StateEvent,
+    WorkerHello,
+    WorkerStart,
+)
 from mlrun.spec import JobSpec
 from mlrun.worker.channel import Channel
 from mlrun.worker.context import Context
@@ -38,6 +50,7 @@ class Worker:
         self._channel = channel
         self._start = start
         self._communicator: Communicator | None = None
+        self._paths: Mapping[int, Sequence[LinkPath]] = {}
 
     def train(self) -> None:
         """Join the run, train, and report.
@@ -60,6 +73,7 @@ class Worker:
             group=group,
             send=self._channel.send,
             stop_reason=self._stop_reason,
+            paths=self._paths,
         )
         resume_from = self._start.resume_from
         loop = TrainingLoop(spec, backend, shape, context)
@@ -102,6 +116,7 @@ class Worker:
         with contextlib.closing(_listener(self._start)) as listener:
             self._channel.send(Listening(assignment.rank, listener.endpoints))
             plan = self._channel.receive(Plan, PLAN_TIMEOUT_S)
+            self._paths = to_neighbours(plan.paths, assignment.rank)
             return engines.connect(plan, assignment.rank, listener, self._start.secret)
 
     def _stop_reason(self) -> str | None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mlrun.allreduce.communicator import Buffer, Communicator, Op, Work
-from mlrun.protocol import Event, LinkEvent
+from mlrun.allreduce.ways import total_rate
+from mlrun.protocol import Event, LinkEvent, LinkPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class Context:
     send: Callable[[Event], None]
     stop_reason: Callable[[], str | None]
     """Why the user wants the run to end, or None. Asked once per step."""
+    paths: Mapping[int, Sequence[LinkPath]] = field(default_factory=dict)
+    """The chosen ways to each neighbour, where a choice was made."""
 
     def emit(self, event: Event) -> None:
         """Tell the launcher, signed with rank and host."""
@@ -61,14 +64,16 @@ class Context:
     def emit_links(self) -> None:
         """Tell what the links to the neighbours have carried so far."""
         for link in self.group.counters() if self.group is not None else ():
+            paths = self.paths.get(link.peer, ())
             self.emit(
                 LinkEvent(
                     peer=link.peer,
-                    kind=None,
+                    kind=paths[-1].kind if paths else None,
                     bytes_sent=link.bytes_sent,
                     bytes_received=link.bytes_received,
                     send_blocked_s=link.send_blocked_s,
                     receive_blocked_s=link.receive_blocked_s,
+                    bytes_per_s=total_rate(paths),
                 )
             )
 

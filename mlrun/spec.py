@@ -212,6 +212,35 @@ class Checkpoint(Block):
     keep_best: bool = Field(default=True, description="Keep the checkpoint of the best evaluation too")
 
 
+class Network(Block):
+    """Which links the ring may use."""
+
+    interfaces: list[str] = Field(
+        default_factory=list,
+        description="Interfaces (or addresses) that links may use on every host; any cable or Wi-Fi if empty",
+    )
+    ports: str | None = Field(
+        default=None,
+        pattern=r"^\d+-\d+$",
+        description="TCP ports for links, as in 50000-50100, for firewalls; any if not given",
+    )
+
+    @property
+    def port_range(self) -> list[int] | None:
+        """The first and the last port that may be used."""
+        return [int(port) for port in self.ports.split("-")] if self.ports is not None else None
+
+    @classmethod
+    def conflicts(cls, given: Mapping[str, Any]) -> Iterator[Conflict]:
+        first, _, last = str(given.get("ports") or "").partition("-")
+        if first.isdigit() and last.isdigit() and not 0 < int(first) <= int(last) < 65536:
+            yield Conflict(
+                "ports",
+                f"{first}-{last} is no range of ports",
+                "write the lower one first, as in 50000-50100",
+            )
+
+
 class HostBlock(Block):
     """A host with more to say than ``name:slots``."""
 
@@ -230,7 +259,8 @@ class HostBlock(Block):
         default=None, description="Samples per worker on this host, where hosts are unequal"
     )
     interfaces: list[str] = Field(
-        default_factory=list, description="Network interfaces of the ring, best first"
+        default_factory=list,
+        description="Interfaces (or addresses) for links on this host, before network.interfaces",
     )
 
 
@@ -276,6 +306,7 @@ class JobSpec(Block):
         default="auto", description="auto takes the first of mps, cuda, cpu that works"
     )
     allreduce: AllReduce = AllReduce()
+    network: Network = Network()
     evaluate: Evaluate | None = None
     checkpoint: Checkpoint = Checkpoint()
     on_nonfinite: Literal["stop", "skip", "ignore"] = Field(

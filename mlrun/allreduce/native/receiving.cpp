@@ -18,7 +18,7 @@ constexpr uint64_t kLargestPayload = 1 << 20;
 constexpr int64_t kSpinNs = 150000;
 constexpr int64_t kClaimNs = 500000;
 constexpr auto kParked = std::chrono::milliseconds(1);
-constexpr uint64_t kReduceBytes = 64 << 10;  // reduced while it is in cache
+constexpr uint64_t kReduceBytes = 128 << 10;  // reduced while it is in cache
 
 }  // namespace
 

@@ -10,7 +10,7 @@ namespace mlrun::ring {
 
 namespace {
 
-constexpr uint64_t kSegmentBytes = 256 << 10;
+constexpr uint64_t kSegmentBytes = 512 << 10;
 constexpr uint64_t kSmallestSegmentBytes = 32 << 10;
 constexpr uint64_t kPacedSegmentBytes = 64 << 10;
 // Flows that others must pass on, to one rank at a time: bounds what a rank between keeps.

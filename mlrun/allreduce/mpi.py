@@ -1,21 +1,10 @@
-"""The Communicator over Open MPI, through mpi4py.
-
-Workers aren't started by mpirun. Rank 0 starts an mpirun of its own whose processes do nothing but hand the
-environment that makes them ranks to the workers (``mpi_place``), who join MPI in their stead.
-"""
+"""The Communicator over Open MPI, through mpi4py, for workers that mpirun has started."""
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,8 +16,6 @@ from mlrun.allreduce.links import Listener
 from mlrun.allreduce.side_channel import SideChannel
 from mlrun.errors import RequestError
 from mlrun.protocol import Plan
-
-START_TIMEOUT_S = 60.0
 
 try:
     import mpi4py
@@ -55,69 +42,19 @@ _OPS = {Op.SUM: MPI.SUM, Op.AVERAGE: MPI.SUM, Op.MIN: MPI.MIN, Op.MAX: MPI.MAX, 
 
 
 def from_plan(plan: Plan, rank: int, listener: Listener, secret: str) -> MpiCommunicator:
-    """Join the group of ``plan``: ranks of one machine, or workers that an mpirun started anyhow.
+    """Join the group of ``plan``; its ranks needn't be numbered as mpirun did.
 
     Raises:
         LinkError: a neighbour is missing.
-        RequestError: several machines, a wire_dtype, or no mpirun.
-        CommunicatorError: mpirun said no.
+        RequestError: a wire_dtype, or a worker that mpirun hasn't started.
     """
     if plan.settings.get("wire_dtype"):
         raise RequestError("allreduce.wire_dtype needs engine: ring", fix="leave out wire_dtype")
-    under_mpirun = "OMPI_COMM_WORLD_SIZE" in os.environ
-    if not under_mpirun and len(set(plan.hosts)) > 1:
-        raise RequestError("engine mpi joins the workers of one machine only", fix="use engine: ring")
+    if "OMPI_COMM_WORLD_SIZE" not in os.environ:
+        raise RequestError("engine mpi needs workers started by mpirun", fix="use mlrun launch, or mpirun")
     channel = SideChannel(plan, rank, listener, secret)
-    places: Places | None = None
-    if not under_mpirun:
-        if rank == 0:
-            places = Places(len(plan.hosts))
-        own = json.loads(channel.share(json.dumps(places.environments) if places is not None else None))[rank]
-        os.environ.update(own)
     MPI.Init_thread(MPI.THREAD_MULTIPLE)
-    return MpiCommunicator(MPI.COMM_WORLD.Split(0, rank), plan.hosts, channel=channel, places=places)
-
-
-class Places:
-    """An mpirun whose processes stand in for the workers until the run is over."""
-
-    def __init__(self, size: int) -> None:
-        command = mpirun.command(size)
-        self._folder = Path(tempfile.mkdtemp(prefix="mlrun-mpi-"))
-        self._log = self._folder / "log"
-        place = [sys.executable, str(Path(__file__).with_name("mpi_place.py")), str(self._folder)]
-        # The system gives up the lock with our death, however we die; a place that gets it leaves.
-        self._alive = (self._folder / "alive").open("w")
-        fcntl.lockf(self._alive, fcntl.LOCK_EX)
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [*command, *place], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-        try:
-            self.environments = self._collect(size)
-        except BaseException:
-            self.close()
-            raise
-
-    def _collect(self, size: int) -> list[dict[str, str]]:
-        files = [self._folder / str(rank) for rank in range(size)]
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not all(file.exists() for file in files):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                said = self._log.read_text(errors="replace").strip() or "nothing"
-                raise CommunicatorError(f"mpirun didn't start {size} processes; it said: {said}")
-            time.sleep(0.02)
-        return [json.loads(file.read_text()) for file in files]
-
-    def close(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._alive.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+    return MpiCommunicator(MPI.COMM_WORLD.Split(0, rank), plan.hosts, channel=channel)
 
 
 class MpiCommunicator(BlockingCommunicator):
@@ -134,10 +71,9 @@ class MpiCommunicator(BlockingCommunicator):
         hosts: Sequence[str],
         *,
         channel: SideChannel | None = None,
-        places: Places | None = None,
         parent: MpiCommunicator | None = None,
     ) -> None:
-        self._comm, self._places = comm, places
+        self._comm = comm
         super().__init__(comm.Get_rank(), hosts, channel, parent)
 
     def split(self, ranks: Sequence[int]) -> Communicator | None:
@@ -146,12 +82,6 @@ class MpiCommunicator(BlockingCommunicator):
         made: list[Any] = []
         self._enqueue(lambda: made.append(self._comm.Split(color, key)), "split", "").wait()
         return MpiCommunicator(made[0], [self.hosts[r] for r in ranks], parent=self) if inside else None
-
-    def close(self) -> None:
-        super().close()
-        if self._places is not None:
-            self._places.close()
-            self._places = None
 
     def _all_reduce(self, buffer: Buffer, op: Op) -> None:
         self._comm.Allreduce(MPI.IN_PLACE, _message(buffer), _reduce_op(buffer.dtype, op))

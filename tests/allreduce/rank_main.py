@@ -1,12 +1,14 @@
-"""One rank in a process of its own: ``rank_main.py ENGINE RANK SIZE SCENARIO``.
+"""One rank in a process of its own: ``rank_main.py ENGINE SCENARIO PORT [RANK]``; mpirun gives the rank.
 
-Says its endpoints on a line, reads [endpoints of all ranks, secret], plays the scenario, says how it ended.
+Talks JSON lines with the test on that port: says [rank, endpoints], hears [all endpoints, secret, settings],
+plays the scenario, says how it ended, and stays until the test has heard all ranks.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import threading
 
@@ -122,20 +124,23 @@ def killed(comm: Communicator) -> None:
     comm.recv(Buffer.of(np.empty(4)), (comm.rank + 1) % comm.size, 7).wait()
 
 
-def main(engine: str, rank: int, size: int, scenario: str) -> None:
-    with Listener(["127.0.0.1"]) as listener:
-        print(json.dumps(listener.endpoints), flush=True)
-        endpoints, secret, settings = json.loads(sys.stdin.readline())
-        plan = Plan(0, engine, endpoints, ["here"] * size, settings)
+def main(engine: str, scenario: str, port: int, rank: int) -> None:
+    control = socket.create_connection(("127.0.0.1", port))
+    with Listener(["127.0.0.1"]) as listener, control.makefile("rw") as lines:
+        print(json.dumps([rank, listener.endpoints]), file=lines, flush=True)
+        endpoints, secret, settings = json.loads(lines.readline())
+        plan = Plan(0, engine, endpoints, ["here"] * len(endpoints), settings)
+        ended = ["ok", ""]
         try:
             comm = engines.connect(plan, rank, listener, secret)
             globals()[scenario](comm)
             comm.close()
-        except (CommunicatorError, RequestError) as error:
-            print(json.dumps([type(error).__name__, str(error)]), flush=True)
-            os._exit(1)
-    print(json.dumps(["ok", ""]), flush=True)
+        except (CommunicatorError, RequestError, AssertionError) as error:
+            ended = [type(error).__name__, str(error)]
+        print(json.dumps(ended), file=lines, flush=True)
+        lines.readline()
+    os._exit(0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    main(*sys.argv[1:3], int(sys.argv[3]), int(os.environ.get("OMPI_COMM_WORLD_RANK") or sys.argv[4]))

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from mlrun.protocol import Assignment, Plan
+from mlrun.protocol import Assignment, LinkPath, Plan
 from mlrun.spec import JobSpec
 
 
 class Membership:
     """The ranks of one generation on their way from started to ended."""
 
-    def __init__(self, spec: JobSpec, assignments: list[Assignment], generation: int) -> None:
+    def __init__(
+        self,
+        spec: JobSpec,
+        assignments: list[Assignment],
+        generation: int,
+        paths: list[list[LinkPath]] | None = None,
+    ) -> None:
         self._spec = spec
+        self._paths = paths or []
         self._generation = generation
         self.hosts = [assignment.host for assignment in assignments]
         self._said_hello: set[int] = set()
@@ -36,6 +43,7 @@ class Membership:
             [self._endpoints[rank] for rank in range(self.size)],
             self.hosts,
             self._spec.allreduce.model_dump(mode="json"),
+            self._paths,
         )
 
     def done(self, rank: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from mlrun.errors import ExitCode
 from mlrun.launch.resolve import Resolved
 from mlrun.protocol import (
+    Assignment,
     CheckpointEvent,
     EvaluationEvent,
     Event,
@@ -51,21 +52,29 @@ class Summary:
         self._resolved = resolved
         self._run_dir = run_dir
         self._run: dict[str, Any] = dict.fromkeys(_OF_RUN)
-        self._ranks: list[dict[str, Any]] = [
-            {"rank": a.rank, "host": a.host, "exit_code": None, "signal": None, **dict.fromkeys(_OF_RANK)}
-            for a in resolved.assignments
-        ]
+        self._ranks: list[dict[str, Any]] = []
+        self.placed(resolved.assignments)
+        self._links: list[dict[str, Any]] = []
         self._checkpoint: str | None = None
         self._reason: str | None = None
         self._failures: list[FailureEvent] = []
         self._started: float | None = None
         self._ended: float | None = None
 
+    def placed(self, assignments: list[Assignment]) -> None:
+        """Which rank is where, once that is decided; nothing was told of any rank before."""
+        self._ranks = [
+            {"rank": a.rank, "host": a.host, "exit_code": None, "signal": None, **dict.fromkeys(_OF_RANK)}
+            for a in assignments
+        ]
+
     def add(self, event: Event) -> None:
         self._started = event.time if self._started is None else self._started
         self._ended = event.time
         if isinstance(event, StateEvent) and event.rank is not None:
             self._told(event.rank, event)
+        elif isinstance(event, StateEvent):
+            self._links = event.detail.get("edges", self._links)
         elif isinstance(event, StepEvent):
             self._run["step"] = max(event.step, self._run["step"] or 0)
             self._run["epoch"] = max(event.epoch, self._run["epoch"] or 0)
@@ -99,6 +108,7 @@ class Summary:
             "parameter_hash": hashes[0],
             "hashes_agree": None if None in hashes or len(hashes) == 1 else len(set(hashes)) == 1,
             "ranks": self._ranks,
+            "links": self._links,
             "checkpoint": self._checkpoint,
             "failure": _failure(self._failures[0]) if self._failures else None,
             "started": _iso(self._started),

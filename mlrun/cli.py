@@ -31,6 +31,12 @@ Overrides = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in optimizer.lr=0.2. Repeatable."),
 ]
 Workers = Annotated[int | None, typer.Option("-np", metavar="N", help="Workers in all.")]
+HostList = Annotated[
+    str | None, typer.Option("--hosts", "-H", metavar="LIST", help="Where to train: mac1,mac2:2,anna@mac3.")
+]
+Hostfile = Annotated[
+    Path | None, typer.Option("--hostfile", metavar="FILE", help="Hosts in YAML, host slots=N or MLX's JSON.")
+]
 ConsoleKind = Annotated[
     str, typer.Option("--console", help="live, plain, json or off; live is plain where there is no terminal.")
 ]
@@ -94,6 +100,8 @@ def _top(
 def launch(
     spec: Annotated[str, typer.Argument(metavar="SPEC", help="The job spec, a YAML file.")],
     np: Workers = None,
+    hosts: HostList = None,
+    hostfile: Hostfile = None,
     overrides: Overrides = None,
     engine: Annotated[
         str | None, typer.Option(help="ring, gloo, mpi or horovod: --set allreduce.engine=...")
@@ -114,7 +122,7 @@ def launch(
     short = [("allreduce.engine", engine), ("device", device)]
     all_overrides = [*(overrides or []), *(f"{key}={value}" for key, value in short if value is not None)]
     with github.annotated(spec, active=smoke):
-        job = specfile.load(spec, all_overrides, smoke=smoke)
+        job = _on_hosts(specfile.load(spec, all_overrides, smoke=smoke), hosts, hostfile)
         if dry_run:
             _show_plan(job, np, smoke)
             return
@@ -124,6 +132,13 @@ def launch(
     if smoke:
         github.annotate_failure(spec, result.summary)
     raise typer.Exit(result.exit_code)
+
+
+def _on_hosts(job: JobSpec, listed: str | None, hostfile: Path | None) -> JobSpec:
+    from mlrun.hosts import chosen_hosts, spec_entry
+
+    hosts = chosen_hosts(listed, hostfile)
+    return job.model_copy(update={"hosts": [spec_entry(host) for host in hosts]}) if hosts else job
 
 
 def _show_plan(job: JobSpec, np: int | None, smoke: bool) -> None:
@@ -145,14 +160,24 @@ def _show_plan(job: JobSpec, np: int | None, smoke: bool) -> None:
 def resume(
     run: Annotated[str, typer.Argument(metavar="RUN|last", help="A run's name, the start of one, or last.")],
     np: Workers = None,
+    hosts: HostList = None,
+    hostfile: Hostfile = None,
     overrides: Overrides = None,
     console: ConsoleKind = "live",
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """Go on with a run from its last checkpoint, in the same folder."""
+    from mlrun.hosts import chosen_hosts
     from mlrun.launch import launcher
 
-    result = launcher.resume(run, overrides=overrides, np=np, console=console, runs_dir=runs_dir)
+    result = launcher.resume(
+        run,
+        overrides=overrides,
+        np=np,
+        hosts=chosen_hosts(hosts, hostfile),
+        console=console,
+        runs_dir=runs_dir,
+    )
     raise typer.Exit(result.exit_code)
 
 

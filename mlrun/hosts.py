@@ -7,6 +7,7 @@ Hostfiles come in three shapes, told apart by their content: ours in YAML (a lis
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 import json
 import re
@@ -100,6 +101,28 @@ def read_hostfile(path: str | Path) -> list[Host]:
     if not hosts:
         raise RequestError(f"The hostfile {path} names no host.", fix="Write one host a line: mac1 slots=1")
     return hosts
+
+
+def chosen_hosts(listed: str | None, hostfile: str | Path | None) -> list[Host]:
+    """The hosts of ``--hosts`` or ``--hostfile``; empty when neither is given.
+
+    Raises:
+        RequestError: both are given, or as ``parse_hosts`` and ``read_hostfile`` do.
+    """
+    if listed is not None and hostfile is not None:
+        raise RequestError("--hosts and --hostfile exclude each other.", fix="Keep one of them")
+    if listed is not None:
+        return parse_hosts(listed)
+    return read_hostfile(hostfile) if hostfile is not None else []
+
+
+def spec_entry(host: Host) -> str | HostBlock:
+    """``host`` as an entry of a spec's ``hosts:``, which ``hosts_of_spec`` reads back."""
+    name = f"[{host.name}]" if ":" in host.name and host.address is None else host.name
+    if host == Host(name=host.name, user=host.user, slots=host.slots):
+        return f"{host.user}@{name}:{host.slots}" if host.user else f"{name}:{host.slots}"
+    fields = dataclasses.asdict(host) | {"name": name, "interfaces": list(host.interfaces)}
+    return HostBlock(**fields)
 
 
 def _entries_of_file(text: str, path: str) -> Iterator[tuple[str, Host]]:

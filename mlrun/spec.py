@@ -245,14 +245,14 @@ class HostBlock(Block):
     """A host with more to say than ``name:slots``."""
 
     name: str = Field(description="What ssh calls it")
-    address: str | None = Field(
-        default=None, description="Address of the ring, where it isn't found by itself"
-    )
+    address: str | None = Field(default=None, description="Where ssh finds it, when not by its name")
     user: str | None = Field(default=None, description="User to log in as")
     python: str | None = Field(default=None, description="The Python with mlrun on this host")
-    workdir: str | None = Field(default=None, description="Folder in which the workers run")
+    workdir: str | None = Field(
+        default=None, description="Folder with the code on this host; by default the work folder is sent"
+    )
     env: dict[str, str | None] = Field(
-        default_factory=dict, description="Added to env; null takes a variable away"
+        default_factory=dict, description="Added to env; null passes the launcher's value on"
     )
     slots: PositiveInt = Field(default=1, description="Workers on this host")
     batch_size: PositiveInt | None = Field(
@@ -321,7 +321,7 @@ class JobSpec(Block):
     )
     env: dict[str, str | None] = Field(
         default_factory=dict,
-        description="Environment of the workers, text as written; null takes a variable away",
+        description="Environment of the workers, text as written; null passes the launcher's value on",
     )
     workdir: str | None = Field(
         default=None, description="Folder in which the workers run, and from which they import"

@@ -2,6 +2,7 @@
 
 ``python -m mlrun.agent.code FOLDER`` brings a folder up to date: a manifest comes in (one line of JSON), the
 paths that are lacking go out (one line), a tar stream of them comes in, and the folder's hash goes out.
+With ``--compare`` it ends after the paths.
 """
 
 from __future__ import annotations
@@ -188,8 +189,11 @@ def _require_inside(path: str) -> None:
         raise CodeError(f"{path!r} leaves the folder")
 
 
-def serve(folder: Path, incoming: IO[bytes], outgoing: IO[str]) -> int:
-    """The far end of one shipment; answers are ``{"lacking": [...]}``, then ``{"hash"}`` or ``{"error"}``."""
+def serve(folder: Path, incoming: IO[bytes], outgoing: IO[str], *, compare: bool) -> int:
+    """The far end of one shipment; with ``compare`` nothing is changed.
+
+    Answers are ``{"lacking": [...]}``, then ``{"hash"}`` or ``{"error"}``.
+    """
 
     def answer(**fields: Any) -> None:
         outgoing.write(json.dumps(fields) + "\n")
@@ -198,6 +202,9 @@ def serve(folder: Path, incoming: IO[bytes], outgoing: IO[str]) -> int:
     try:
         manifest = Manifest.from_json(incoming.readline().decode("utf-8"))
         code = CodeFolder(folder)
+        if compare:
+            answer(lacking=code.lacking(manifest), folder=str(folder))
+            return 0
         with code.lock():
             lacking = code.lacking(manifest)
             answer(lacking=lacking, folder=str(folder))
@@ -210,4 +217,5 @@ def serve(folder: Path, incoming: IO[bytes], outgoing: IO[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(Path(sys.argv[1]).expanduser(), sys.stdin.buffer, sys.stdout))
+    where = Path(sys.argv[1]).expanduser()
+    sys.exit(serve(where, sys.stdin.buffer, sys.stdout, compare="--compare" in sys.argv[2:]))

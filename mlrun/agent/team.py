@@ -10,7 +10,15 @@ from mlrun.agent.channel import Channels
 from mlrun.agent.command import mpi_command, worker_command, worker_environment
 from mlrun.agent.logs import Log
 from mlrun.agent.supervision import DRAIN_S, Fifo, Process, Streams, ending, exit_under_mpi, follow_all
-from mlrun.protocol import Assignment, FailureEvent, Message, StartWorkers, WorkerExited, WorkerStart
+from mlrun.protocol import (
+    Assignment,
+    FailureEvent,
+    Message,
+    StartWorkers,
+    StateEvent,
+    WorkerExited,
+    WorkerStart,
+)
 
 
 class Team:
@@ -25,6 +33,7 @@ class Team:
         forward: Callable[[Message, int], None],
     ) -> None:
         self._request = request
+        self._run_dir = Path(request.run_dir).expanduser()
         self._run_id = run_id
         self._folder = folder
         self._channels = channels
@@ -34,6 +43,7 @@ class Team:
         self._under_mpi = (
             request.spec["allreduce"]["engine"] == "mpi" and request.assignments[0].world_size > 1
         )
+        self._held: set[int] = set()
         self._ending = False
         self._starting = asyncio.ensure_future(self._start())
 
@@ -45,6 +55,16 @@ class Team:
         if self._watchers:
             await asyncio.wait(self._watchers, timeout=2 * DRAIN_S)
 
+    def tell_held(self) -> None:
+        """Say which workers have been held up, or let go on, since the last call."""
+        if self._under_mpi:
+            return  # The one process here is mpirun.
+        for assignment, process in zip(self._request.assignments, self._processes, strict=False):
+            rank, held = assignment.rank, process.is_held()
+            if held != (rank in self._held):
+                self._held ^= {rank}
+                self._forward(StateEvent("stopped" if held else "going on"), rank)
+
     async def _start(self) -> None:
         """Start every worker. One that can't be started is reported as a failure and an exit."""
         request = self._request
@@ -52,7 +72,7 @@ class Team:
             a.local_rank: WorkerStart(
                 a,
                 request.spec,
-                request.run_dir,
+                str(self._run_dir),
                 request.secret,
                 request.resume_from,
                 request.listen,
@@ -61,7 +81,7 @@ class Team:
             for a in request.assignments
         }
         try:
-            Path(request.run_dir).mkdir(parents=True, exist_ok=True)
+            self._run_dir.mkdir(parents=True, exist_ok=True)
             await self._channels.open(starts)
             if self._under_mpi:
                 await self._start_under_mpi()
@@ -113,7 +133,7 @@ class Team:
 
     def _log(self, assignment: Assignment) -> Log:
         rank = assignment.rank
-        return Log(Path(self._request.run_dir) / f"rank-{rank}.log", lambda event: self._forward(event, rank))
+        return Log(self._run_dir / f"rank-{rank}.log", lambda event: self._forward(event, rank))
 
     def _watch(self, assignment: Assignment, log: Log, streams: Streams, ended: asyncio.Future[int]) -> None:
         self._watchers.append(asyncio.ensure_future(self._follow(assignment, log, streams, ended)))

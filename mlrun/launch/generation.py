@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
-import os
 import secrets
 import time
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from mlrun.errors import ExitCode, RefusedError
+from mlrun.agent.code import Manifest
+from mlrun.errors import ExitCode, MlrunError, RefusedError
+from mlrun.launch.agreement import agree
 from mlrun.launch.failures import Failures
 from mlrun.launch.membership import Membership
 from mlrun.launch.record import Record
 from mlrun.launch.resolve import Resolved, for_host
-from mlrun.launch.transport import LocalTransport, Transport
+from mlrun.launch.ship import manifest
+from mlrun.launch.station import Ready, Station, station
+from mlrun.probe.addresses import Address, for_links
 from mlrun.protocol import (
     PROTOCOL_VERSION,
-    Assignment,
     Bye,
+    CheckpointEvent,
     Event,
     FailureEvent,
     Hello,
     HelloReply,
     Kill,
+    LinkEnd,
     Listening,
     LogEvent,
     Message,
@@ -39,8 +46,6 @@ from mlrun.protocol import (
 
 STOP_GRACE_S = 60.0
 """How long workers may take to finish their step and save."""
-CLOSE_S = 12.0
-"""How long an agent may take to end its workers and itself."""
 LOOK_S = 1.0
 """How often the deadline is looked at again: an interrupt may have moved it."""
 CERTAIN_S = 1.0
@@ -51,22 +56,15 @@ _QUEUE = 10_000
 class Phase(enum.Enum):
     """What is being waited for, and for how many seconds at most."""
 
-    GREETING = 30.0
+    GREETING = 90.0
+    PREPARING = 3600.0
     STARTING = 300.0
     TRAINING = float("inf")
     STOPPING = STOP_GRACE_S + 5
     FINISHING = 120.0
     SETTLING = 7.0
     KILLING = 10.0
-
-
-@dataclass(slots=True)
-class _Agent:
-    transport: Transport
-    assignments: list[Assignment]
-    heard: float
-    reply: HelloReply | None = None
-    lost: bool = False
+    COLLECTING = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +72,9 @@ class _Lost:
     """An agent is gone or silent."""
 
     why: str
+
+
+_Item: TypeAlias = Message | _Lost | Ready | MlrunError
 
 
 class Generation:
@@ -85,6 +86,7 @@ class Generation:
         run_dir: Path,
         record: Record,
         *,
+        here: set[str],
         number: int,
         resume_from: Path | None,
         lease_s: float,
@@ -100,13 +102,23 @@ class Generation:
         self._membership = Membership(resolved.spec, resolved.assignments, number)
         self._failures = Failures(self._membership.hosts)
         self._exits: dict[int, WorkerExited] = {}
-        self._agents = [
-            _Agent(
-                LocalTransport(host), [a for a in resolved.assignments if a.host == host], time.monotonic()
+        assert self._spec.workdir is not None
+        self._workdir = self._spec.workdir
+        self._stations = [
+            station(
+                host,
+                [a for a in resolved.assignments if a.host == host.name],
+                self._workdir,
+                run_dir,
+                self._run_id,
+                is_here=host.name in here,
             )
-            for host in dict.fromkeys(self._membership.hosts)
+            for host in resolved.hosts
         ]
-        self._inbox: asyncio.Queue[tuple[_Agent, Message | _Lost]] = asyncio.Queue(_QUEUE)
+        self._tasks: list[asyncio.Future[None]] = []
+        self._transfers: list[asyncio.Future[Any]] = []
+        self._waiting: asyncio.Future[list[None]] | None = None
+        self._inbox: asyncio.Queue[tuple[Station, _Item]] = asyncio.Queue(_QUEUE)
         self._interrupted: ExitCode | None = None
         self._called_off = False
         self._phase = Phase.GREETING
@@ -116,7 +128,9 @@ class Generation:
         """The user wants to stop: the first time in good order, the second time at once."""
         again = self._interrupted is not None
         self._interrupted = self._interrupted or exit_code
-        if again or self._phase in (Phase.GREETING, Phase.STARTING):
+        if self._waiting is not None and (again or self._phase is Phase.GREETING):
+            self._waiting.cancel()
+        if again or self._phase in (Phase.GREETING, Phase.PREPARING, Phase.STARTING):
             self._say(f"{word}: ending now", "warning")
             self._kill()
         elif self._phase in (Phase.TRAINING, Phase.FINISHING):
@@ -133,59 +147,90 @@ class Generation:
             RefusedError: an agent of another version.
             RunFailedError: an agent can't be started.
         """
-        tasks: list[asyncio.Task[None]] = []
-        started: list[_Agent] = []
         try:
-            for agent in self._agents:
-                await agent.transport.start()
-                started.append(agent)
-                agent.transport.send(Hello(self._run_id, agent.transport.host, self._lease_s))
-                tasks.append(asyncio.ensure_future(self._read(agent)))
-            tasks.append(asyncio.ensure_future(self._keep_lease()))
+            self._tasks.append(asyncio.ensure_future(self._keep_lease()))
+            await self._start_agents()
             await self._until_all_exited()
         finally:
-            for agent in started:
-                agent.transport.send(Bye())
-            await asyncio.gather(*(self._close(agent) for agent in started))
-            for task in tasks:
-                task.cancel()
+            await _cancel(self._transfers)
+            for at in self._stations:
+                at.transport.send(Bye())
+            await asyncio.gather(*(at.close(self._run_id) for at in self._stations))
+            await _cancel(self._tasks)
+        await self._collect()
         for failure in self._failures.in_order():
             self._record.show(failure)
         return self._exit_code()
 
-    async def _close(self, agent: _Agent) -> None:
-        in_order = await agent.transport.close(0 if agent.lost else CLOSE_S)
-        if not in_order:
-            await agent.transport.reap(self._run_id)
+    async def _start_agents(self) -> None:
+        """All at once; what is wrong with any host is said of all of them together."""
+        errors: dict[str, MlrunError] = {}
+
+        async def start(at: Station) -> None:
+            try:
+                await at.start()
+            except MlrunError as error:
+                errors[at.name] = error
+                return
+            at.transport.send(Hello(self._run_id, at.name, self._lease_s))
+            self._tasks.append(asyncio.ensure_future(self._read(at)))
+
+        await self._unless_interrupted(*(start(at) for at in self._stations))
+        if len(errors) == 1:
+            raise next(iter(errors.values()))
+        if errors:
+            all_of_them = "\n".join(f"- {error}" for error in errors.values())
+            raise RefusedError(
+                f"{len(errors)} of {len(self._stations)} hosts can't take part:\n{all_of_them}"
+            )
+
+    async def _collect(self) -> None:
+        """Bring logs and checkpoints of other hosts here. Ctrl-C leaves there what hasn't come."""
+        self._phase = Phase.COLLECTING
+
+        async def collect(at: Station) -> None:
+            if at.remote is not None and at.at_work and (why := await at.remote.bring_everything()):
+                text = f"logs and checkpoints of {at.name} stay there in {at.run_dir}: {why}"
+                self._record.show(LogEvent(text, "warning", host=at.name))
+
+        await self._unless_interrupted(*(collect(at) for at in self._stations))
+
+    async def _unless_interrupted(self, *work: Awaitable[None]) -> None:
+        self._waiting = asyncio.gather(*work)
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._waiting
+        self._waiting = None
 
     # What comes in -------------------------------------------------------------------------------
 
-    async def _read(self, agent: _Agent) -> None:
+    async def _read(self, at: Station) -> None:
         try:
-            while (message := await agent.transport.receive()) is not None:
-                agent.heard = time.monotonic()
-                await self._inbox.put((agent, message))
+            while (message := await at.transport.receive()) is not None:
+                at.heard = time.monotonic()
+                await self._inbox.put((at, message))
             why = "its agent ended"
-            if words := await agent.transport.last_words():
+            if words := await at.transport.last_words():
                 why = f"{why} ({words})"
         except ProtocolError as error:
             why = f"what its agent said isn't a message: {error}"
-        await self._inbox.put((agent, _Lost(why)))
+        await self._inbox.put((at, _Lost(why)))
 
     async def _keep_lease(self) -> None:
         while True:
             await asyncio.sleep(self._lease_s / 6)
             now = time.monotonic()
-            for agent in self._agents:
-                agent.transport.send(Ping(time.time()))
-                if now - agent.heard > self._lease_s:
-                    await self._inbox.put((agent, _Lost(f"its agent was silent for {self._lease_s:g} s")))
+            for at in self._stations:
+                if not at.started:
+                    continue
+                at.transport.send(Ping(time.time()))
+                if now - at.heard > self._lease_s:
+                    await self._inbox.put((at, _Lost(f"its agent was silent for {self._lease_s:g} s")))
 
     async def _until_all_exited(self) -> None:
         while not (self._membership.all_exited or self._called_off):
             left = self._deadline - time.monotonic()
             try:
-                agent, item = await asyncio.wait_for(self._inbox.get(), max(0.0, min(left, LOOK_S)))
+                at, item = await asyncio.wait_for(self._inbox.get(), max(0.0, min(left, LOOK_S)))
             except asyncio.TimeoutError:
                 if time.monotonic() < self._deadline:
                     continue
@@ -193,19 +238,21 @@ class Generation:
                     return
                 self._overdue()
                 continue
-            self._handle(agent, item)
+            self._handle(at, item)
 
-    def _handle(self, agent: _Agent, item: Message | _Lost) -> None:
+    def _handle(self, at: Station, item: _Item) -> None:
         if isinstance(item, FailureEvent):
             self._failed(item)
         elif isinstance(item, Event):
-            self._record.show(item)
-            if isinstance(item, StateEvent) and item.state == "done" and item.rank is not None:
-                self._membership.done(item.rank)
+            self._told(at, at.here(item))
         elif isinstance(item, HelloReply):
-            self._greeted(agent, item)
+            self._greeted(at, item)
+        elif isinstance(item, Ready):
+            at.ready = item
+            if all(other.ready is not None for other in self._stations):
+                self._start_workers()
         elif isinstance(item, WorkerHello):
-            rank = next(a.rank for a in agent.assignments if a.local_rank == item.local_rank)
+            rank = next(a.rank for a in at.assignments if a.local_rank == item.local_rank)
             self._membership.hello(rank)
             if self._phase is Phase.STARTING and self._membership.awaited() is None:
                 self._enter(Phase.TRAINING)
@@ -213,36 +260,83 @@ class Generation:
             self._listening(item)
         elif isinstance(item, WorkerExited):
             self._exited(item)
-        elif isinstance(item, _Lost) and not agent.lost:
-            self._lost(agent, item.why)
+        elif isinstance(item, MlrunError):
+            raise item
+        elif isinstance(item, _Lost) and not at.lost:
+            self._lost(at, item.why)
 
-    def _greeted(self, agent: _Agent, reply: HelloReply) -> None:
+    def _told(self, at: Station, event: Event) -> None:
+        self._record.show(event)
+        if isinstance(event, StateEvent) and event.state == "done" and event.rank is not None:
+            self._membership.done(event.rank)
+        elif isinstance(event, CheckpointEvent) and at.remote is not None and not at.remote.busy:
+            self._transfers.append(asyncio.ensure_future(at.remote.bring_checkpoints()))
+
+    def _greeted(self, at: Station, reply: HelloReply) -> None:
         if reply.protocol_version != PROTOCOL_VERSION:
             raise RefusedError(
-                f"{agent.transport.host} speaks version {reply.protocol_version} of mlrun's protocol, "
+                f"{at.name} speaks version {reply.protocol_version} of mlrun's protocol, "
                 f"this machine {PROTOCOL_VERSION}",
                 fix="install the same mlrun on both",
             )
-        agent.reply = reply
-        if self._phase is not Phase.GREETING or any(other.reply is None for other in self._agents):
+        at.reply = reply
+        facts = {other.name: other.reply.facts for other in self._stations if other.reply is not None}
+        if self._phase is Phase.GREETING and len(facts) == len(self._stations):
+            for warning in agree(facts, self._spec.framework):
+                self._say(warning, "warning")
+            self._enter(Phase.PREPARING)
+            self._transfers.append(asyncio.ensure_future(self._prepare()))
+
+    async def _prepare(self) -> None:
+        """Bring every host what its workers need; each says so in the inbox, or what is wrong."""
+        first = self._stations[0]
+        try:
+            code = None
+            if any(at.remote is not None for at in self._stations):
+                code = await asyncio.to_thread(manifest, Path(self._workdir))
+            await asyncio.gather(*(self._prepare_one(at, code) for at in self._stations))
+        except MlrunError as error:
+            await self._inbox.put((first, error))
+
+    async def _prepare_one(self, at: Station, code: Manifest | None) -> None:
+        await self._inbox.put((at, await at.prepare(self._workdir, code, self._resume_from)))
+
+    def _start_workers(self) -> None:
+        if self._phase is not Phase.PREPARING:
             return
         secret = secrets.token_hex(32)
-        env = {
-            name: os.environ.get(name, "") if value is None else value
-            for name, value in self._spec.env.items()
-            if value is not None or name in os.environ
-        }
-        for each in self._agents:
-            assert each.reply is not None
-            spec, notes = for_host(self._spec, len(each.assignments), each.reply.facts, smoke=self._smoke)
+        for at in self._stations:
+            assert at.reply is not None
+            assert at.ready is not None
+            spec, notes = for_host(self._spec, len(at.assignments), at.reply.facts, smoke=self._smoke)
             for note in notes:
-                self._record.show(LogEvent(note, host=each.transport.host))
-            resume_from = str(self._resume_from) if self._resume_from else None
-            spec_json = spec.model_dump(mode="json")
-            each.transport.send(
-                StartWorkers(each.assignments, spec_json, str(self._run_dir), secret, env, resume_from)
+                self._record.show(LogEvent(note, host=at.name))
+            spec = spec.model_copy(update={"workdir": at.ready.workdir})
+            request = StartWorkers(
+                at.assignments,
+                spec.model_dump(mode="json"),
+                at.run_dir,
+                secret,
+                at.environment(self._spec.env),
+                at.ready.resume_from,
+                self._listen_ends(at),
             )
+            at.transport.send(request)
+            at.at_work = True
         self._enter(Phase.STARTING)
+
+    def _listen_ends(self, at: Station) -> list[LinkEnd]:
+        """Where neighbours on other hosts may dial ``at``; nowhere else than on itself when it is alone."""
+        if len(self._stations) == 1 or at.reply is None:
+            return []
+        found = [Address(**fields) for fields in at.reply.facts["addresses"]]
+        addresses = for_links(found, at.host.interfaces)
+        if not addresses:
+            raise RefusedError(
+                f"{at.name} has no network address for the other hosts to dial",
+                fix="plug in a cable or join the Wi-Fi there; mlrun doctor shows its interfaces",
+            )
+        return [LinkEnd(address) for address in addresses]
 
     def _listening(self, message: Listening) -> None:
         plan = self._membership.listening(message.rank, message.endpoints)
@@ -274,14 +368,13 @@ class Generation:
         elif self._interrupted is None:
             self._failures.said(replace(event, consequence=True))
 
-    def _lost(self, agent: _Agent, why: str) -> None:
+    def _lost(self, at: Station, why: str) -> None:
         """An agent's workers end by themselves when it is gone."""
-        agent.lost = True
-        for assignment in agent.assignments:
+        at.lost = True
+        for assignment in at.assignments:
             self._membership.exited(assignment.rank)
         if self._phase is not Phase.KILLING:
-            host = agent.transport.host
-            self._failures.said(FailureEvent("lost-host", f"{host} is lost: {why}", host=host))
+            self._failures.said(FailureEvent("lost-host", f"{at.name} is lost: {why}", host=at.name))
             self._settle()
 
     # What is done about it -----------------------------------------------------------------------
@@ -298,8 +391,11 @@ class Generation:
     def _overdue(self) -> None:
         waited = f"{self._phase.value:g} s"
         if self._phase is Phase.GREETING:
-            hosts = ", ".join(a.transport.host for a in self._agents if a.reply is None)
+            hosts = ", ".join(at.name for at in self._stations if at.reply is None)
             self._fail(f"the agent on {hosts} didn't answer within {waited}")
+        elif self._phase is Phase.PREPARING:
+            hosts = ", ".join(at.name for at in self._stations if at.ready is None)
+            self._fail(f"the code wasn't on {hosts} after {waited}")
         elif self._phase is Phase.STARTING:
             self._fail(f"waited {waited} for {self._membership.awaited()}")
         elif self._phase is Phase.FINISHING:
@@ -312,13 +408,13 @@ class Generation:
         self._failures.said(FailureEvent("timeout", message))
 
     def _kill(self) -> None:
-        self._called_off = self._phase is Phase.GREETING
+        self._called_off = self._phase in (Phase.GREETING, Phase.PREPARING)
         self._tell_all(Kill())
         self._enter(Phase.KILLING)
 
     def _tell_all(self, message: Message) -> None:
-        for agent in self._agents:
-            agent.transport.send(message)
+        for at in self._stations:
+            at.transport.send(message)
 
     def _say(self, text: str, level: str = "info") -> None:
         self._record.show(LogEvent(text, level))
@@ -335,3 +431,9 @@ class Generation:
         if cause.kind == "refused" and exited is not None and exited.exit_code in (2, 3):
             return ExitCode(exited.exit_code)
         return ExitCode.RUN_FAILED
+
+
+async def _cancel(tasks: list[asyncio.Future[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 from mlrun import runs
 from mlrun.console import Console, open_console
 from mlrun.errors import ExitCode, MlrunError, RequestError
+from mlrun.hosts import Host, spec_entry
 from mlrun.launch.generation import Generation
+from mlrun.launch.here import on_this_machine
 from mlrun.launch.record import Record
 from mlrun.launch.resolve import Resolved, resolve
 from mlrun.launch.summary import Summary
@@ -71,11 +74,14 @@ def resume(
     *,
     overrides: list[str] | None = None,
     np: int | None = None,
+    hosts: Sequence[Host] = (),
     console: str = "live",
     runs_dir: Path = Path("runs"),
     lease_s: float = LEASE_S,
 ) -> RunResult:
     """Go on with ``run`` (see ``runs.find``) from its last checkpoint, in the same folder.
+
+    ``hosts``: where to train now, when not where it did before.
 
     Raises:
         RequestError: no such run, no checkpoint in it, or overrides that change the model or the data.
@@ -83,6 +89,8 @@ def resume(
     run_dir = runs.find(runs_dir, run)
     before = load(run_dir / runs.SPEC_FILE)
     spec = load(run_dir / runs.SPEC_FILE, overrides or [])
+    if hosts:
+        spec = spec.model_copy(update={"hosts": [spec_entry(host) for host in hosts]})
     for block in ("model", "data", "task", "framework"):
         if getattr(before, block) != getattr(spec, block):
             raise RequestError(
@@ -112,6 +120,7 @@ class _Run:
         self._lease_s = lease_s
         self._smoke = smoke
         self._record = Record(run_dir, console, Summary(resolved, run_dir))
+        self._here: set[str] = set()
         self._generation: Generation | None = None
 
     def see_through(self, resume_from: Path | None) -> RunResult:
@@ -146,6 +155,7 @@ class _Run:
 
     async def _train(self, resume_from: Path | None) -> ExitCode:
         _on_signals(self._interrupt)
+        self._here = await asyncio.to_thread(on_this_machine, self._resolved.hosts)
         exit_code = await self._generate(self._resolved, resume_from, 0)
         if self._smoke and exit_code is ExitCode.DONE:
             exit_code = await self._prove()
@@ -156,6 +166,7 @@ class _Run:
             resolved,
             self._run_dir,
             self._record,
+            here=self._here,
             number=number,
             resume_from=resume_from,
             lease_s=self._lease_s,
@@ -172,7 +183,9 @@ class _Run:
         if checkpoint is None:
             return self._unproven("no checkpoint was written")
         more = {"steps": first["step"] + SMOKE_STEPS_MORE, "epochs": None}
-        resolved = Resolved(self._resolved.spec.model_copy(update=more), self._resolved.assignments)
+        resolved = dataclasses.replace(
+            self._resolved, spec=self._resolved.spec.model_copy(update=more), notes=[]
+        )
         self._record.show(LogEvent(f"smoke: loading {checkpoint.name} and going on to step {more['steps']}"))
         exit_code = await self._generate(resolved, checkpoint, 1)
         last = self._record.summary.build(exit_code)

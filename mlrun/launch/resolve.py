@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mlrun.errors import RefusedError, RequestError
-from mlrun.hosts import Host, hosts_of_spec
+from mlrun.hosts import Host, hosts_of_spec, spec_entry
 from mlrun.protocol import Assignment
-from mlrun.spec import HostBlock, JobSpec, batch_shares
+from mlrun.spec import JobSpec, batch_shares
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A run as it will be. ``spec.hosts`` says where its workers are; ``notes`` are lines for people."""
+    """A run as it will be. ``hosts`` are those with workers; ``notes`` are lines for people."""
 
     spec: JobSpec
     assignments: list[Assignment]
+    hosts: list[Host]
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -30,24 +31,24 @@ def resolve(spec: JobSpec, np: int | None, *, smoke: bool = False) -> Resolved:
 
     Raises:
         RequestError: more workers than slots, or fewer samples than workers.
-        RefusedError: hosts that can't be reached yet.
+        RefusedError: an engine that can't work over several hosts.
     """
     notes: list[str] = []
     spec = spec.model_copy(update={"workdir": _workdir(spec)})
     hosts = [Host("localhost")] if smoke else hosts_of_spec(spec.hosts) or [Host("localhost")]
     if smoke:
         spec = _with_data(spec, notes)
-    remote = [host.name for host in hosts if not host.is_local]
-    if remote:
-        raise RefusedError(
-            f"{', '.join(remote)}: workers run on this machine only in this version",
-            fix="leave hosts out, and say how many workers with -np",
-        )
     counts = _workers_per_host(hosts, np)
+    used = [replace(host, slots=count) for host, count in zip(hosts, counts, strict=True) if count]
+    if len(used) > 1 and spec.allreduce.engine == "mpi":
+        raise RefusedError(
+            "engine mpi works within one host: mpirun isn't started across hosts",
+            fix="take allreduce.engine: ring or gloo",
+        )
     assignments = [
-        Assignment(0, 0, local_rank, count, host.name)
-        for host, count in zip(hosts, counts, strict=True)
-        for local_rank in range(count)
+        Assignment(0, 0, local_rank, host.slots, host.name)
+        for host in used
+        for local_rank in range(host.slots)
     ]
     world_size = len(assignments)
     assignments = [
@@ -55,8 +56,8 @@ def resolve(spec: JobSpec, np: int | None, *, smoke: bool = False) -> Resolved:
         for rank, a in enumerate(assignments)
     ]
     notes += _batch_notes(spec, batch_shares(spec, world_size))
-    used: list[str | HostBlock] = [f"{h.name}:{n}" for h, n in zip(hosts, counts, strict=True) if n]
-    return Resolved(spec.model_copy(update={"hosts": used}), assignments, notes)
+    spec = spec.model_copy(update={"hosts": [spec_entry(host) for host in used]})
+    return Resolved(spec, assignments, used, notes)
 
 
 def _workdir(spec: JobSpec) -> str:

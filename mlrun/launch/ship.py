@@ -94,14 +94,14 @@ def project_of(workdir: Path) -> str:
     return f"{workdir.resolve().name or 'root'}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
 
 
-async def ship(workdir: Path, code: Manifest, host: Host) -> str:
-    """Bring ``host``'s folder of this project to ``code``; returns the folder's path there.
+async def ship(workdir: Path, code: Manifest, host: Host, target: str | None = None) -> str:
+    """Bring the folder ``target`` of ``host`` (by default this project's) to ``code``; its path there.
 
     Raises:
         RefusedError: the host can't be reached, its disk is full, or what arrived isn't what was sent.
     """
     channel = _Channel(host, str(workdir))
-    channel.program = ("mlrun.agent.code", f"{CACHE}/{project_of(workdir)}")
+    channel.program = ("mlrun.agent.code", target or f"{CACHE}/{project_of(workdir)}")
     await channel.start()
     try:
         return await channel.deliver(workdir, code)
@@ -109,12 +109,35 @@ async def ship(workdir: Path, code: Manifest, host: Host) -> str:
         await channel.close(timeout_s=5)
 
 
+async def compare(workdir: Path, code: Manifest, host: Host, folder: str) -> None:
+    """Check that ``folder`` of ``host``, which its owner keeps, holds ``code``.
+
+    Raises:
+        RefusedError: the host can't be reached, or files there are others or missing.
+    """
+    channel = _Channel(host, str(workdir))
+    channel.program = ("mlrun.agent.code", folder, "--compare")
+    await channel.start()
+    try:
+        lacking = await channel.compare(code)
+    finally:
+        await channel.close(timeout_s=5)
+    if lacking:
+        more = f" and {len(lacking) - 1} more differ" if len(lacking) > 1 else " differs"
+        raise RefusedError(
+            f"{host.name}: the code in {folder} isn't the code here: {lacking[0]}{more}",
+            fix="bring it up to date, or leave workdir out for this host: then the code is sent",
+        )
+
+
 class _Channel(SshTransport):
     """An ssh of its own beside the agent's: code never stands in front of a heartbeat."""
 
+    async def compare(self, code: Manifest) -> list[str]:
+        return list((await self._offer(code))["lacking"])
+
     async def deliver(self, workdir: Path, code: Manifest) -> str:
-        self._in.write(code.to_json().encode() + b"\n")
-        offer = await self._answer(ANSWER_TIMEOUT_S)
+        offer = await self._offer(code)
         lacking = set(offer["lacking"])
         entries = [entry for entry in code.entries if entry.path in lacking]
         try:
@@ -125,6 +148,10 @@ class _Channel(SshTransport):
         if proof["hash"] != code.code_hash:
             raise RefusedError(f"{self.host}: the code there isn't the code here, though all of it was sent")
         return str(offer["folder"])
+
+    async def _offer(self, code: Manifest) -> dict[str, Any]:
+        self._in.write(code.to_json().encode() + b"\n")
+        return await self._answer(ANSWER_TIMEOUT_S)
 
     async def _send_tar(self, workdir: Path, entries: list[Entry]) -> None:
         sink = cast(IO[bytes], _Sink(self._in))

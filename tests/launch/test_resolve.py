@@ -61,8 +61,22 @@ def test_wrong_requests_are_sentences() -> None:
         resolve(job(), 0)
     with pytest.raises(RequestError, match="no folder /nowhere"):
         resolve(job(workdir="/nowhere"), None)
-    with pytest.raises(RefusedError, match="mac2"):
-        resolve(job(hosts=["mac2"]), None)
+    with pytest.raises(RefusedError, match="mpi works within one host"):
+        resolve(job(hosts=["mac1", "mac2"], allreduce={"engine": "mpi"}), None)
+
+
+def test_hosts_keep_what_was_said_of_them() -> None:
+    mac2 = {"name": "mac2", "python": "/opt/py/bin/python", "env": {"KEY": None}, "slots": 4}
+    resolved = resolve(job(hosts=["anna@mac1:2", mac2, "mac3"]), 3)
+    assert [(a.rank, a.host, a.local_rank) for a in resolved.assignments] == [
+        (0, "mac1", 0),
+        (1, "mac1", 1),
+        (2, "mac2", 0),
+    ]
+    mac1, second = resolved.hosts
+    assert (mac1.user, mac1.slots) == ("anna", 2)
+    assert (second.python, second.env, second.slots) == ("/opt/py/bin/python", {"KEY": None}, 1)
+    assert resolve(resolved.spec, None).hosts == resolved.hosts
 
 
 def test_smoke_stays_on_this_machine_and_off_an_advertised_gpu() -> None:

@@ -310,6 +310,14 @@ class TelemetryEvent(Event):
     cpu_percent: float | None = None
     memory_bytes: int | None = None
     thermal: str | None = None
+    """nominal | moderate | heavy | trapping | sleeping (a Mac's thermal pressure); throttled (NVIDIA)"""
+    power: str | None = None
+    """mains | battery"""
+    battery_percent: float | None = None
+    low_power: bool | None = None
+    """Whether the host is set to save energy, which makes it slower."""
+    chip: str | None = None
+    """Of the GPU, as its maker calls it."""
 
 
 @dataclass(frozen=True, slots=True)

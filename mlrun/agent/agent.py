@@ -21,6 +21,7 @@ from mlrun.agent.channel import Channels
 from mlrun.agent.link_probe import LinkProbe
 from mlrun.agent.pipe import Pipe
 from mlrun.agent.team import Team
+from mlrun.agent.telemetry import Telemetry
 from mlrun.probe.system import facts
 from mlrun.protocol import (
     PROTOCOL_VERSION,
@@ -44,6 +45,7 @@ from mlrun.protocol import (
 
 HELLO_S = 60.0
 """How long a launcher may take to say Hello."""
+TELEMETRY_S = 1.0
 _FLUSH_S = 2.0
 _SOCKET_PATH_LIMIT = 100
 """Bytes: macOS holds 104 with the closing zero."""
@@ -62,6 +64,7 @@ class Agent:
         self._team: Team | None = None
         self._probe: LinkProbe | None = None
         self._probing: set[asyncio.Task[None]] = set()
+        self._telling: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
         """Serve until Bye (0), or until the lease is over or a signal comes (1). No worker is left."""
@@ -83,6 +86,8 @@ class Agent:
 
     async def _clean_up(self) -> None:
         self._end_probes()
+        if self._telling is not None:
+            self._telling.cancel()
         if self._team is not None:
             await self._team.end()
         await self._channels.close()
@@ -107,6 +112,7 @@ class Agent:
         if isinstance(message, Hello):
             self._host, self._run_id, self._lease_s = message.host, message.run_id, message.lease_s
             self._pipe.send(HelloReply(self._host, os.getpid(), facts(), PROTOCOL_VERSION))
+            self._telling = self._telling or asyncio.create_task(self._tell_telemetry())
         elif isinstance(message, LinkListen):
             self._end_probes()
             self._probe = LinkProbe(message.secret)
@@ -124,6 +130,17 @@ class Agent:
             self._pipe.send(Pong(message.sent))
         elif isinstance(message, Kill) and self._team is not None:
             await self._team.end()
+
+    async def _tell_telemetry(self) -> None:
+        telemetry = Telemetry()
+        try:
+            while True:
+                await asyncio.sleep(TELEMETRY_S)
+                self._pipe.send(telemetry.event(self._host))
+                if self._team is not None:
+                    self._team.tell_held()
+        finally:
+            telemetry.close()
 
     async def _measure(self, probe: LinkProbe, request: LinkTry) -> None:
         self._pipe.send(await probe.measure(request))

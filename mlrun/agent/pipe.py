@@ -6,12 +6,12 @@ import asyncio
 import os
 from contextlib import suppress
 
-from mlrun.protocol import LogEvent, Message, encode
+from mlrun.protocol import LogEvent, Message, TelemetryEvent, encode
 
 LINE_LIMIT = 1 << 24
 """Bytes of the longest message that is read."""
 _LOG_BACKLOG = 1 << 20
-"""Unsent bytes above which log lines are dropped; every log file has them all."""
+"""Unsent bytes above which log lines and telemetry are dropped; every log file has its lines."""
 
 
 class Pipe:
@@ -42,8 +42,8 @@ class Pipe:
     def send(self, message: Message) -> None:
         """Queue ``message``. A launcher that is gone is noticed by ``read``."""
         backlog = self._writer.transport.get_write_buffer_size()
-        if isinstance(message, LogEvent) and backlog > _LOG_BACKLOG:
-            self._dropped += 1
+        if isinstance(message, LogEvent | TelemetryEvent) and backlog > _LOG_BACKLOG:
+            self._dropped += isinstance(message, LogEvent)
             return
         if self._dropped:
             dropped, self._dropped = self._dropped, 0

@@ -12,10 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TypeAlias
 
+import psutil
+
 TERM_GRACE_S = 3.0
 """Between TERM and KILL."""
 DRAIN_S = 2.0
 """How long output may still come after the process has ended: a grandchild may hold the pipe."""
+_HELD = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
 Streams: TypeAlias = list[tuple[str, asyncio.StreamReader]]
@@ -53,6 +56,13 @@ class Process:
         return cls(
             child, [("stdout", await read_pipe(child.stdout)), ("stderr", await read_pipe(child.stderr))]
         )
+
+    def is_held(self) -> bool:
+        """Whether someone holds the process up: SIGSTOP, Ctrl-Z or a debugger."""
+        try:
+            return psutil.Process(self._child.pid).status() in _HELD
+        except psutil.Error:
+            return False
 
     async def end(self) -> None:
         """TERM, then KILL after a grace. Returns once the process has ended."""

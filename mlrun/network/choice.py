@@ -15,7 +15,7 @@ from mlrun.protocol import LinkPath
 ALL_ORDERS_UP_TO = 8
 """Hosts for which every order of the ring is tried."""
 GOOD_ENOUGH = 0.8
-"""The order as given stays when its slowest edge is that fast compared with the best order's."""
+"""Orders of the ring are alike when one is that fast compared with the other."""
 COMPARABLE = 0.7
 """A second cable helps when it is that fast compared with the first: bytes are shared out evenly."""
 
@@ -86,23 +86,30 @@ def fastest(measured: Sequence[Measured]) -> list[LinkPath]:
 
 
 def ring_order(hosts: Sequence[str], rates: Mapping[Pair, float]) -> list[str]:
-    """The order in which the slowest edge is fastest; the given one where that hardly matters.
+    """The order in which the slowest edge is fastest, and the others as fast as may be with that.
+
+    Measurements are never quite the same twice, so the given order stays where it hardly matters.
 
     ``rates``: bytes per second of each two hosts that can reach each other, under both orders of the two.
     The first host stays the first.
     """
 
-    def slowest(order: Sequence[str]) -> float:
-        return min(rates.get(pair, 0.0) for pair in _around(order))
+    def edges(order: Sequence[str]) -> list[float]:
+        return [rates.get(pair, 0.0) for pair in _around(order)]
 
     given = list(hosts)
     if len(given) < 4:
         return given  # the same edges in every order
-    if len(given) > ALL_ORDERS_UP_TO:
-        best = _greedy(given, rates)
-    else:
-        best = max(_orders(given), key=lambda o: (slowest(o), sum(rates.get(p, 0.0) for p in _around(o))))
-    return given if slowest(given) >= GOOD_ENOUGH * slowest(best) else best
+    orders: list[list[str]] = [
+        given,
+        *(_orders(given) if len(given) <= ALL_ORDERS_UP_TO else [_greedy(given, rates)]),
+    ]
+    slowest = max(min(edges(order)) for order in orders)
+    good = [order for order in orders if min(edges(order)) >= GOOD_ENOUGH * slowest]
+    best = max(good, key=lambda order: sum(edges(order)))
+    if given in good and sum(edges(given)) >= GOOD_ENOUGH * sum(edges(best)):
+        return given
+    return best
 
 
 def _orders(hosts: list[str]) -> Iterator[list[str]]:

@@ -110,7 +110,7 @@ def play(comm: Communicator, seed: int, seconds: float) -> None:
         done += 1
         if done == 3:
             print(json.dumps("running"), flush=True)
-        go_on[0] = time.monotonic() < end
+        go_on[0] = done < 3 or time.monotonic() < end
         comm.broadcast(Buffer.of(go_on), 0).wait()
 
 

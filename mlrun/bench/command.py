@@ -92,7 +92,7 @@ def _ratio(ratio: Ratio | None) -> str:
         return "-"
     if ratio.low is None or ratio.high is None:
         return f"{ratio.median:.2f}"
-    return f"{ratio.median:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+    return f"{ratio.median:.2f} [{ratio.low:.2f},{ratio.high:.2f}]"
 
 
 def _size(count: int) -> str:

@@ -55,26 +55,25 @@ class _RingWork:
 
     __slots__ = ("_buffers", "_work")
 
-    def __init__(self, work: Any, buffers: tuple[Buffer, ...]) -> None:
+    def __init__(self, work: _ring.Work, buffers: tuple[Buffer, ...]) -> None:
         self._work = work
         self._buffers = buffers
 
     def wait(self, timeout_s: float | None = None) -> None:
         if not self._work.wait(-1.0 if timeout_s is None else timeout_s):
-            raise TimeoutError(f"the operation is still under way after {timeout_s:g} s")
+            raise TimeoutError(f"the operation is still under way after {timeout_s} s")
 
     def done(self) -> bool:
-        return bool(self._work.done())
+        return self._work.done()
 
     def times(self) -> tuple[float, float] | None:
-        times: tuple[float, float] | None = self._work.times()
-        return times
+        return self._work.times()
 
 
 class _GroupCommunicator(Communicator):
     """A group of ranks of one engine."""
 
-    def __init__(self, engine: Any, group: Any, rank: int, size: int) -> None:
+    def __init__(self, engine: _ring.Engine, group: _ring.Group, rank: int, size: int) -> None:
         self.rank = rank
         self.size = size
         self._engine = engine

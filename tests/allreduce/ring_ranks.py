@@ -1,4 +1,4 @@
-"""Ranks for tests of the ring engine: threads of this process over loopback sockets, or processes of their own."""
+"""Ranks for tests of the ring engine: threads of this process, joined over loopback sockets."""
 
 from __future__ import annotations
 

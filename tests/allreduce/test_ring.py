@@ -99,7 +99,7 @@ def test_bits_depend_on_neither_sockets_nor_timing() -> None:
     def work(ring: RingCommunicator) -> bytes:
         reduced = every[ring.rank].copy()
         ring.all_reduce(Buffer.of(reduced)).wait()
-        return reduced.tobytes()
+        return bytes(reduced.tobytes())
 
     runs = [results_of(make_ring(3, sockets), work) for sockets in (1, 1, 2, 4)]
     assert len({bits for run in runs for bits in run}) == 1
@@ -114,8 +114,8 @@ def test_messages_match_by_source_and_tag_in_order() -> None:
         # The tags are received in another order than they are sent in.
         works = [ring.recv(Buffer.of(received[i]), source, tag=i % 2) for i in (1, 3, 0, 2)]
         works += [ring.send(Buffer.of(each), far, tag=i % 2) for i, each in enumerate(sent)]
-        for each in works:
-            each.wait()
+        for under_way in works:
+            under_way.wait()
         for i, each in enumerate(received):
             assert (each == 10 * source + i).all()
 

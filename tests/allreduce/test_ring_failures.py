@@ -227,7 +227,9 @@ class Relay:
                 if self.fault is not None and self._passed > 1_000_000:
                     if not self.fault:
                         break
-                    data = bytes(byte ^ flip for byte, flip in zip(data, self.fault * len(data), strict=False))
+                    data = bytes(
+                        byte ^ flip for byte, flip in zip(data, self.fault * len(data), strict=False)
+                    )
                 target.sendall(data)
         except OSError:
             pass

@@ -48,7 +48,7 @@ void advance(iovec*& parts, int& count, size_t bytes) {
 
 void Pacer::carry(uint64_t bytes) {
   // A sleep that lasted too long may be made up for, but not more than this.
-  constexpr int64_t kCatchUpNs = 5000000;
+  constexpr int64_t kCatchUpNs = 2000000;
   free_ns_ = std::max(free_ns_, now_ns() - kCatchUpNs);
   free_ns_ += static_cast<int64_t>(static_cast<double>(bytes) * 1e9 / bytes_per_s_);
   const int64_t wait_ns = free_ns_ - now_ns();

@@ -170,6 +170,11 @@ class AllReduce(Block):
     overlap: bool = Field(
         default=True, description="Average buckets while the backward pass is still running"
     )
+    staging: Literal["auto", "overlap", "copy"] = Field(
+        default="auto",
+        description="How a GPU's gradients meet the ring: overlap, copy (nothing overlaps, the safe way), or "
+        "overlap where a self-test at the start passes",
+    )
     wire_dtype: Literal["fp16", "bf16"] | None = Field(
         default=None, description="What travels; sums stay fp32"
     )
@@ -304,6 +309,9 @@ class JobSpec(Block):
     )
     device: Literal["auto", "cpu", "mps", "cuda"] = Field(
         default="auto", description="auto takes the first of mps, cuda, cpu that works"
+    )
+    device_check: bool = Field(
+        default=False, description="Before the first step, compare each rank's GPU with its CPU"
     )
     allreduce: AllReduce = AllReduce()
     network: Network = Network()

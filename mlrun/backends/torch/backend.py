@@ -73,7 +73,8 @@ class TorchBackend(Backend):
 
     def _join(self, communicator: Communicator | None) -> Shape:
         """Become a member of ``communicator``; parameters and buffers are those of its rank 0."""
-        self._group = init_process_group(communicator) if communicator is not None else None
+        staging = self._spec.allreduce.staging
+        self._group = init_process_group(communicator, staging) if communicator is not None else None
         self._rank, self._size = (communicator.rank, communicator.size) if communicator else (0, 1)
         self._sync = self._make_sync()
         self._sampler = Sampler(len(self._source.train), self._shares(), self._spec.seed)

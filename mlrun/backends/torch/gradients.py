@@ -69,8 +69,9 @@ class Alone(GradientSync):
 class Overlapped(GradientSync):
     """DistributedDataParallel: a bucket travels as soon as its last gradient is there.
 
-    Exposed time is what the issuing thread was held for (device tensors), and from the issue of the last
-    bucket, when the backward pass has no more work of its own, until the last one has come back.
+    Exposed time is what the issuing thread was held for (by copies without overlap), and from when the last
+    bucket was issued and computed, so that the backward pass has no more work of its own, until the last one
+    has come back.
     """
 
     def __init__(self, model: nn.Module, group: MlrunProcessGroup, settings: AllReduce) -> None:
@@ -105,7 +106,12 @@ class Overlapped(GradientSync):
         return future
 
     def computed_at(self) -> float | None:
-        return self._issued if self._pending else None
+        return self._computed(self._pending) if self._pending else None
+
+    def _computed(self, works: list[GroupWork]) -> float:
+        """A GPU computes on for a while after the last bucket was issued."""
+        ready = [at for at in (work.ready_at() for work in works) if at is not None]
+        return max([self._issued, *ready])
 
     def finish(self) -> float:
         self._works, self._pending = self._pending, []
@@ -113,7 +119,8 @@ class Overlapped(GradientSync):
         for work in self._works:
             work.wait()
         ends = [work.settled_at for work in self._works if work.settled_at is not None]
-        return held + max(0.0, max(ends, default=self._issued) - self._issued)
+        computed = self._computed(self._works)
+        return held + max(0.0, max(ends, default=computed) - computed)
 
 
 def _without_buffer_broadcast() -> dict[str, Any]:

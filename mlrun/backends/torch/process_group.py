@@ -9,7 +9,7 @@ don't exist for MPS. Method names are those that torch.distributed calls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +18,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mlrun.allreduce.communicator import Communicator, DType, Op, Work
-from mlrun.backends.torch.staging import Staged
+from mlrun.backends.torch import refused_hooks
+from mlrun.backends.torch.lane import Lane
+from mlrun.backends.torch.staging import choice
+from mlrun.backends.torch.staging.base import Staged, Staging
 from mlrun.backends.torch.work import Completer, GroupWork
 
 _OPS = {
@@ -35,8 +38,11 @@ _OWN_TAG = 1 << 30
 _given: Communicator | None = None
 
 
-def init_process_group(communicator: Communicator) -> MlrunProcessGroup:
-    """Make ``communicator`` torch.distributed's default group; no store, no port, no message."""
+def init_process_group(communicator: Communicator, staging: choice.Mode = "auto") -> MlrunProcessGroup:
+    """Make ``communicator`` torch.distributed's default group; no store, no port, no message.
+
+    ``staging`` is the spec's ``allreduce.staging``: how tensors of a GPU meet the ring.
+    """
     from mlrun.backends.torch import autoload  # noqa: PLC0415
 
     global _given  # noqa: PLW0603 - init_process_group has no argument for it
@@ -54,6 +60,7 @@ def init_process_group(communicator: Communicator) -> MlrunProcessGroup:
     group = dist.group.WORLD
     assert isinstance(group, MlrunProcessGroup)
     group.has_store = False
+    group.choose_staging = lambda device: choice.for_device(device, staging)
     return group
 
 
@@ -77,41 +84,43 @@ class MlrunProcessGroup(dist.ProcessGroup):
         super().__init__(communicator.rank, communicator.size)
         self.communicator = communicator
         self.has_store = True
+        self.choose_staging: Callable[[torch.device], Staging] = choice.for_device
+        self._lane = Lane()
         self._completer = Completer()
         self._name = self._description = ""
 
     def reduce_bucket(self, bucket: Tensor, wire_dtype: DType | None, name: str) -> GroupWork:
         """Sum a flat bucket of gradients; ``wire_dtype`` is what travels of float32 buckets."""
-        staged = Staged([bucket])
+        if self.communicator.size == 1:
+            return self._work([], [], [bucket])
         wire = wire_dtype if bucket.dtype == torch.float32 else None
-        operation = self.communicator.all_reduce(staged.buffer(), Op.SUM, wire, name)
-        return self._work([operation], [staged], [bucket])
+        return self._reduce([bucket], [bucket], Op.SUM, name, wire)
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> GroupWork:
         op = _op(opts)
-        staged = [Staged([t]) for t in tensors]
-        operations = [self.communicator.all_reduce(s.buffer(), op, name="all_reduce") for s in staged]
-        return self._work(operations, staged, tensors)
+        if self.communicator.size == 1:
+            return self._work([], [], tensors)
+        works = [self._reduce([t], [t], op, "all_reduce") for t in tensors]
+        return works[0] if len(works) == 1 else self._joined(works, tensors)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> GroupWork:
-        staged = Staged(tensors)
-        operation = self.communicator.all_reduce(staged.buffer(), _op(opts), name="all_reduce_coalesced")
-        return self._work([operation], [staged], tensors)
+        return self._reduce(tensors, tensors, _op(opts), "all_reduce_coalesced")
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> GroupWork:
         """An all-reduce whose result only the root keeps."""
         on_root = self.communicator.rank == opts.rootRank
-        staged = Staged(tensors if on_root else [tensors[0].clone()])
-        operation = self.communicator.all_reduce(staged.buffer(), _op(opts), name="reduce")
-        return self._work([operation], [staged], tensors)
+        return self._reduce(tensors if on_root else [tensors[0].clone()], tensors, _op(opts), "reduce")
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> GroupWork:
-        staged = Staged(tensors)
-        operation = self.communicator.broadcast(staged.buffer(bytewise=True), opts.rootRank, "broadcast")
+        staged = self._issue(tensors)
+        buffer = staged.buffer(bytewise=True)
+        operation = self._start(
+            [staged], lambda: self.communicator.broadcast(buffer, opts.rootRank, "broadcast")
+        )
         return self._work([operation], [staged], tensors)
 
     def barrier(self, opts: Any = None) -> GroupWork:
-        return self._work([self.communicator.barrier("barrier")], [], [])
+        return self._work([self._start([], lambda: self.communicator.barrier("barrier"))], [], [])
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> GroupWork:
         return self._all_gather(outputs[0], inputs[0])
@@ -177,14 +186,15 @@ class MlrunProcessGroup(dist.ProcessGroup):
         return self._joined(sent, outputs)
 
     def send(self, tensors: list[Tensor], to: int, tag: int) -> GroupWork:
-        staged = Staged(tensors)
-        return self._work(
-            [self.communicator.send(staged.buffer(bytewise=True), to, tag)], [], tensors, [staged]
-        )
+        staged = self._issue(tensors)
+        buffer = staged.buffer(bytewise=True)
+        operation = self._start([staged], lambda: self.communicator.send(buffer, to, tag))
+        return self._work([operation], [], tensors, [staged])
 
     def recv(self, tensors: list[Tensor], source: int, tag: int) -> GroupWork:
-        staged = Staged(tensors, read=False)
-        operation = self.communicator.recv(staged.buffer(bytewise=True), source, tag)
+        staged = self._issue(tensors, read=False)
+        buffer = staged.buffer(bytewise=True)
+        operation = self._start([staged], lambda: self.communicator.recv(buffer, source, tag))
         return self._work([operation], [staged], tensors)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> GroupWork:
@@ -222,18 +232,31 @@ class MlrunProcessGroup(dist.ProcessGroup):
     def shutdown(self) -> None:
         """Called by ``destroy_process_group``."""
         self._completer.close()
+        self._lane.close()
         self.communicator.close()
 
+    def _reduce(
+        self, tensors: list[Tensor], result: list[Tensor], op: Op, name: str, wire: DType | None = None
+    ) -> GroupWork:
+        staged = self._issue(tensors)
+        buffer = staged.buffer()
+        operation = self._start([staged], lambda: self.communicator.all_reduce(buffer, op, wire, name))
+        return self._work([operation], [staged], result)
+
     def _all_gather(self, outputs: list[Tensor], source: Tensor) -> GroupWork:
-        staged, target = Staged([source]), Staged(outputs, read=False)
-        operation = self.communicator.all_gather(
-            staged.buffer(bytewise=True), target.buffer(bytewise=True), "all_gather"
+        staged, target = self._issue([source]), self._issue(outputs, read=False)
+        buffers = staged.buffer(bytewise=True), target.buffer(bytewise=True)
+        operation = self._start(
+            [staged, target], lambda: self.communicator.all_gather(*buffers, name="all_gather")
         )
         return self._work([operation], [target], outputs, [staged])
 
     def _reduce_scatter(self, output: Tensor, inputs: list[Tensor], op: Op) -> GroupWork:
-        staged, target = Staged(inputs), Staged([output], read=False)
-        operation = self.communicator.reduce_scatter(staged.buffer(), target.buffer(), op, "reduce_scatter")
+        staged, target = self._issue(inputs), self._issue([output], read=False)
+        buffers = staged.buffer(), target.buffer()
+        operation = self._start(
+            [staged, target], lambda: self.communicator.reduce_scatter(*buffers, op, "reduce_scatter")
+        )
         return self._work([operation], [target], [output], [staged])
 
     def _all_to_all(
@@ -243,11 +266,20 @@ class MlrunProcessGroup(dist.ProcessGroup):
         output_counts: list[int] | None,
         input_counts: list[int] | None,
     ) -> GroupWork:
-        staged, target = Staged(inputs), Staged(outputs, read=False)
-        operation = self.communicator.all_to_all(
-            staged.buffer(), target.buffer(), input_counts, output_counts, "all_to_all"
+        staged, target = self._issue(inputs), self._issue(outputs, read=False)
+        buffers = staged.buffer(), target.buffer()
+        operation = self._start(
+            [staged, target],
+            lambda: self.communicator.all_to_all(*buffers, input_counts, output_counts, "all_to_all"),
         )
         return self._work([operation], [target], outputs, [staged])
+
+    def _issue(self, tensors: list[Tensor], *, read: bool = True) -> Staged:
+        return self.choose_staging(tensors[0].device).issue(tensors, read=read)
+
+    def _start(self, staged: Sequence[Staged], start: Callable[[], Work]) -> Work:
+        refused_hooks.check(in_callback=self._completer.is_current())
+        return self._lane.start(staged, start)
 
     def _work(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -14,7 +15,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mlrun.allreduce.communicator import Work
-from mlrun.backends.torch.staging import Staged
+from mlrun.backends.torch.lane import Deferred
+from mlrun.backends.torch.staging.base import Staged
 
 
 class Completer:
@@ -50,8 +52,8 @@ class GroupWork(dist.Work):
     """A collective over staged tensors.
 
     It settles once, on whichever thread asks first (the caller of ``wait``, or the completer for a future):
-    waits for the engine and brings results back into the tensors. Device tensors are settled where they are
-    asked for, never on the completer: two Python threads must not encode for one Metal device.
+    waits for the engine and brings results back into the tensors. What can't be brought back on any thread is
+    settled where it is asked for, never on the completer.
 
     ``kept`` is memory that the engine only reads; ``parts`` are works of which this one is the sum.
     """
@@ -87,6 +89,8 @@ class GroupWork(dist.Work):
             TimeoutError: still under way after ``timeout``.
         """
         self._settle(timeout.total_seconds() or None)
+        for staged in self._all_written():
+            staged.order()
         return True
 
     def _settle(self, timeout_s: float | None) -> None:
@@ -106,14 +110,16 @@ class GroupWork(dist.Work):
             for operation in self._operations:
                 operation.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
             for staged in self._written:
-                staged.write_back()
+                staged.publish()
             for part in self._parts:
-                part.wait()
+                part._settle(None)
         except TimeoutError:
             raise
         except Exception as error:
             self._error = error
         self.settled_at = time.monotonic()
+        for staged in (*self._written, *self._kept):
+            staged.end()
 
     def is_completed(self) -> bool:
         if self.settled_at is not None:
@@ -138,6 +144,11 @@ class GroupWork(dist.Work):
         known = [t for t in (operation.times() for operation in self._operations) if t is not None]
         return (min(t[0] for t in known), max(t[1] for t in known)) if known else None
 
+    def ready_at(self) -> float | None:
+        """When the device had computed what travels, on ``time.monotonic()``'s clock; None: it was there."""
+        known = [o.ready_at for o in self._operations if isinstance(o, Deferred) and o.ready_at is not None]
+        return max(known, default=None)
+
     def get_future(self) -> torch.futures.Future[list[Tensor]]:
         return self._promise(self._result)
 
@@ -147,15 +158,16 @@ class GroupWork(dist.Work):
 
     def _promise(self, value: Any) -> torch.futures.Future[Any]:
         if self._future is None:
-            self._future = torch.futures.Future()
-            if self._completer.is_current() or self._on_device():
+            written = self._all_written()
+            self._future = written[0].future() if written else torch.futures.Future()
+            if self._completer.is_current() or not all(staged.anywhere for staged in written):
                 self._complete(value)
             else:
                 self._completer.submit(lambda: self._complete(value))
         return self._future
 
-    def _on_device(self) -> bool:
-        return any(s.on_device for s in self._written) or any(part._on_device() for part in self._parts)
+    def _all_written(self) -> list[Staged]:
+        return [*self._written, *(staged for part in self._parts for staged in part._all_written())]
 
     def _complete(self, value: Any) -> None:
         assert self._future is not None
@@ -163,5 +175,7 @@ class GroupWork(dist.Work):
             self._settle(None)
         except Exception as error:
             self._future.set_exception(error)
-        else:
+            return
+        written = self._all_written()
+        with written[0].completing() if written else contextlib.nullcontext():
             self._future.set_result(value)

@@ -16,6 +16,8 @@ from mlrun.console.result import result
 from mlrun.protocol import Event
 
 PERIOD_S = 0.25
+"""Between two frames, while there are few ranks to draw."""
+QUICK_RANKS = 8
 CLOCK_S = 1.0
 """The elapsed time moves on its own, once a second."""
 
@@ -52,12 +54,16 @@ class LiveConsole(Console):
 
     def _draw_until_closed(self) -> None:
         try:
-            while not self._closing.wait(PERIOD_S):
-                self._changed.wait(CLOCK_S - PERIOD_S)
+            while not self._closing.wait(self._period_s):
+                self._changed.wait(CLOCK_S)
                 self._changed.clear()
                 self._draw()
         except OSError:
             self._forget_reader()
+
+    @property
+    def _period_s(self) -> float:
+        return max(PERIOD_S, min(CLOCK_S, PERIOD_S * len(self._run.workers) / QUICK_RANKS))
 
     def _draw(self) -> None:
         width, height = self._terminal.size

@@ -1,7 +1,7 @@
 """What is known of a run, folded from its events. Every view draws from this and nothing else.
 
 Read from ``StateEvent.detail``, wherever a key is present: ``name`` (of the job), ``world_size``, ``step``,
-``steps_total``, ``steps_per_epoch``, ``unit`` ("images"), ``run_dir``, ``device``. What isn.t told is None.
+``steps_total``, ``steps_per_epoch``, ``unit`` ("images"), ``run_dir``, ``device``. What isn't told is None.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from mlrun.protocol import (
     EvaluationEvent,
     Event,
     FailureEvent,
+    LinkEvent,
     LogEvent,
     StateEvent,
     StepEvent,
@@ -26,6 +27,9 @@ HISTORY = 240
 """Values kept for a sparkline: more than a wide terminal shows."""
 WINDOW_S = 3.0
 """Speeds are means over about this much training time, so that figures can be read."""
+
+
+_NOTHING = TelemetryEvent(time=0.0)
 
 
 def _history() -> deque[float]:
@@ -47,8 +51,31 @@ class Split:
     waiting_ms: float
 
     @property
+    def own_ms(self) -> float:
+        """What the rank itself needs; in a ring all ranks' totals are those of the slowest."""
+        return self.data_ms + self.compute_ms
+
+    @property
     def total_ms(self) -> float:
-        return self.data_ms + self.compute_ms + self.waiting_ms
+        return self.own_ms + self.waiting_ms
+
+
+@dataclass(slots=True)
+class Link:
+    """What one rank knows of its link to a neighbour."""
+
+    kind: str | None = None
+    measured: float | None = None
+    """Bytes per second that it could carry before the start."""
+    rate: float | None = None
+    """Bytes per second that were sent lately."""
+    _before: LinkEvent | None = None
+
+    def counted(self, event: LinkEvent) -> None:
+        before, self._before = self._before, event
+        self.kind, self.measured = event.kind, event.bytes_per_s
+        if before is not None and event.time > before.time and event.bytes_sent >= before.bytes_sent:
+            self.rate = (event.bytes_sent - before.bytes_sent) / (event.time - before.time)
 
 
 @dataclass(slots=True)
@@ -63,6 +90,8 @@ class Worker:
     """Samples per second."""
     speeds: deque[float] = field(default_factory=_history)
     split: Split | None = None
+    links: dict[int, Link] = field(default_factory=dict)
+    """By the neighbour's rank."""
     recent: deque[StepEvent] = field(default_factory=deque)
 
     def stepped(self, event: StepEvent) -> None:
@@ -128,6 +157,9 @@ class Run:
         elif isinstance(event, TelemetryEvent):
             if event.host is not None:
                 self.telemetry[event.host] = event
+        elif isinstance(event, LinkEvent):
+            if event.rank is not None:
+                self.workers[event.rank].links.setdefault(event.peer, Link()).counted(event)
         elif isinstance(event, LogEvent):
             self.logs.append(event)
         elif isinstance(event, StateEvent):
@@ -215,9 +247,29 @@ class Run:
         """The first failure that isn't a consequence of another."""
         return next((f for f in self.failures if not f.consequence), None)
 
+    @property
+    def simulated(self) -> bool:
+        return any((w.device or "").startswith("sim") for w in self.workers.values())
+
+    def next_link(self, worker: Worker) -> tuple[int, Link] | None:
+        """The neighbour that the worker sends to, and the link there."""
+        peer = (worker.rank + 1) % (self.world_size or len(self.workers))
+        link = worker.links.get(peer)
+        return None if link is None else (peer, link)
+
+    def of_host(self, worker: Worker) -> TelemetryEvent:
+        """The newest telemetry of the worker's host."""
+        return self.telemetry.get(worker.host or "", _NOTHING)
+
+    def per_watt(self, worker: Worker) -> float | None:
+        """Samples per joule of the worker's host: its speed over what its GPU draws."""
+        speeds = [w.speed for w in self.workers.values() if w.host == worker.host]
+        watts, known = self.of_host(worker).gpu_watts, [speed for speed in speeds if speed is not None]
+        return sum(known) / watts if watts and len(known) == len(speeds) else None
+
     def use(self, worker: Worker) -> tuple[str, float | None]:
         """("GPU" | "CPU", percent) of the worker's host: of what it trains on, or may train on."""
-        told = self.telemetry.get(worker.host) if worker.host is not None else None
+        told = self.of_host(worker)
         if worker.device is not None and worker.device.lower().startswith("cpu"):
-            return "CPU", told.cpu_percent if told else None
-        return "GPU", told.gpu_percent if told else None
+            return "CPU", told.cpu_percent
+        return "GPU", told.gpu_percent

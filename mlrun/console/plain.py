@@ -10,6 +10,7 @@ from rich.text import Text
 
 from mlrun.console import text
 from mlrun.console.base import Console
+from mlrun.console.findings import findings
 from mlrun.console.model import Run
 from mlrun.console.result import failure_place, result
 from mlrun.protocol import (
@@ -23,6 +24,8 @@ from mlrun.protocol import (
 )
 
 EVERY_S = 5.0
+LASTING_S = {"slower": 10.0}
+"""How long a finding of a kind must have lasted to be told; the others are told at once."""
 LEVEL_STYLES = {"warning": "yellow", "error": "red"}
 
 
@@ -32,12 +35,15 @@ class PlainConsole(Console):
         self._terminal = Terminal(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
         self._run = Run()
         self._printed_at: float | None = None
-        self._told = {None, "evaluating", "saving"}
+        self._told = {None, "evaluating", "saving", "stopped", "going on"}
         """States that need no line: already told, or followed by a line with their outcome."""
+        self._since: dict[tuple[str, int | None], float] = {}
+        self._warned: set[tuple[str, int | None]] = set()
 
     def _show(self, event: Event) -> None:
         before = self._run.metrics
         self._run.apply(event)
+        self._warn()
         if isinstance(event, StepEvent):
             self._progress()
         elif isinstance(event, EvaluationEvent) and self._run.metrics is not before:
@@ -54,6 +60,16 @@ class PlainConsole(Console):
             self._print(log_line(event), LEVEL_STYLES.get(event.level))
         elif isinstance(event, FailureEvent) and not event.consequence:
             self._print(f"{failure_place(event)}: {text.clean(event.message)}", "red")
+
+    def _warn(self) -> None:
+        """Tell each finding once, as soon as it has lasted."""
+        now, found = self._run.latest or 0.0, findings(self._run)
+        self._since = {key: self._since.get(key, now) for f in found for key in [(f.kind, f.rank)]}
+        for finding in found:
+            key = finding.kind, finding.rank
+            if key not in self._warned and now - self._since[key] >= LASTING_S.get(finding.kind, 0.0):
+                self._warned.add(key)
+                self._print(finding.text, LEVEL_STYLES["warning"])
 
     def _progress(self) -> None:
         now = time.monotonic()

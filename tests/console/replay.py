@@ -14,6 +14,7 @@ from mlrun.protocol import (
     EvaluationEvent,
     Event,
     FailureEvent,
+    LinkEvent,
     LogEvent,
     StateEvent,
     StepEvent,
@@ -26,7 +27,10 @@ RUN_DIR = "runs/resnet-20231114-221320"
 
 
 def training(ranks: int = 2, seconds: int = 20, fails_at: int | None = None) -> Iterator[Event]:
-    """One event per rank and second, eight steps a second, an evaluation every five seconds."""
+    """One event per rank and second, eight steps a second, an evaluation every five seconds.
+
+    From second 12 on rank 1 runs hot and holds the others back; the last rank sends over Wi-Fi.
+    """
     noise = random.Random(7)
     hosts = [f"mac-{rank + 1}" for rank in range(ranks)]
     total = 8 * seconds
@@ -42,7 +46,8 @@ def training(ranks: int = 2, seconds: int = 20, fails_at: int | None = None) -> 
             return
         loss = 2.3 * math.exp(-3 * second / seconds) + 0.05 * noise.random()
         for rank, host in enumerate(hosts):
-            wait = 0.05 + 0.1 * noise.random() + 0.1 * (rank == 1)
+            hot = second >= 12 and rank == 1
+            wait = 0.05 + 0.05 * noise.random() + 0.2 * (second >= 12 and not hot)
             split = {"data_s": 0.04, "compute_s": 0.96 - wait, "comm_s": wait}
             samples = 8 * 64 if second > 2 else 6 * 64
             counts = {
@@ -55,7 +60,30 @@ def training(ranks: int = 2, seconds: int = 20, fails_at: int | None = None) -> 
             told = loss if rank == 0 else None
             yield StepEvent(**counts, seconds=1.0, **split, lr=0.1, loss=told, time=now, rank=rank, host=host)
             gpu = 95 - 60 * wait + 3 * noise.random()
-            yield TelemetryEvent(gpu_percent=gpu, cpu_percent=12.0, time=now, host=host)
+            yield TelemetryEvent(
+                gpu_percent=gpu,
+                gpu_memory_bytes=6_000_000_000 + 10_000_000 * rank,
+                gpu_watts=0.4 * gpu,
+                cpu_percent=12.0,
+                thermal="heavy" if hot else "nominal",
+                chip="Apple M2 Max",
+                time=now,
+                host=host,
+            )
+            if ranks > 1:
+                last = rank == ranks - 1
+                yield LinkEvent(
+                    (rank + 1) % ranks,
+                    "wifi" if last else "thunderbolt",
+                    bytes_sent=840_000_000 * second,
+                    bytes_received=840_000_000 * second,
+                    send_blocked_s=0.0,
+                    receive_blocked_s=wait * second,
+                    bytes_per_s=1.1e9 if last else 2.4e9,
+                    time=now,
+                    rank=rank,
+                    host=host,
+                )
         if second % 5 == 0:
             metrics = {"loss": loss, "accuracy": 1 - 0.9 * math.exp(-3 * second / seconds)}
             yield EvaluationEvent(

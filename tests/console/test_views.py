@@ -64,6 +64,25 @@ def test_plain_names_the_first_cause_then_the_consequences(training):
     assert cause < end.index("MemoryError") < end.index("consequences") < end.index("rank 0 on mac-1")
 
 
+def test_plain_warns_of_who_holds_the_others_back(training):
+    out = shown("plain", training(3, 30))
+    assert out.count("rank 1 (mac-2) is ") == 1
+    assert "slower: thermal pressure (heavy)" in out
+    assert out.count("mac-3 → mac-1 runs over Wi-Fi") == 1
+
+
+def test_the_figures_of_a_host_stand_in_its_row(training):
+    run = Run()
+    for event in list(training(4, 20))[:-1]:
+        run.apply(event)
+    for width, height in ((80, 24), (200, 50)):
+        terminal = Terminal(file=io.StringIO(), width=width, height=height)
+        terminal.print(frame(run, width, height, now=0.0))
+        text = terminal.file.getvalue()
+        for part in ("▲    1  mac-2", "6.0 GB", " W", "heavy", "→2 Thunderbolt 840 MB/s", "thermal pressure"):
+            assert part in text, (width, part)
+
+
 def test_live_without_a_terminal_is_plain(training):
     assert shown("live", training(1, 2)) == shown("plain", training(1, 2))
 
@@ -100,7 +119,7 @@ def test_a_frame_before_any_event():
 @pytest.mark.parametrize(("width", "height"), [(60, 12), (80, 24), (200, 50)])
 def test_a_frame_fits_its_terminal(training, width, height, ranks, fails_at):
     run = Run()
-    for event in training(ranks, 10, fails_at):
+    for event in list(training(ranks, 15, fails_at))[:-1]:
         run.apply(event)
     terminal = Terminal(file=io.StringIO(), width=width, height=height)
     lines = terminal.render_lines(frame(run, width, height, now=0.0), pad=False)

@@ -133,6 +133,8 @@ class WorkerStart(Message):
     resume_from: str | None = None
     listen: list[LinkEnd] = field(default_factory=list)
     ports: list[int] | None = None
+    lease_s: float | None = None
+    """Silence of the agent after which the worker ends itself; Ping renews it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ class Kill(Message):
 
 @dataclass(frozen=True, slots=True)
 class Ping(Message):
-    """Renews the lease; answered by Pong."""
+    """Renews the lease. The agent answers with Pong and passes it on to its workers."""
 
     sent: float
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +21,7 @@ from pathlib import Path
 from mlrun.agent.channel import Channels
 from mlrun.agent.link_probe import LinkProbe
 from mlrun.agent.pipe import Pipe
+from mlrun.agent.reap import sweep
 from mlrun.agent.team import Team
 from mlrun.agent.telemetry import Telemetry
 from mlrun.probe.system import facts
@@ -46,6 +48,8 @@ from mlrun.protocol import (
 HELLO_S = 60.0
 """How long a launcher may take to say Hello."""
 TELEMETRY_S = 1.0
+WORKERS_LEASE_MORE_S = 3.0
+"""An agent that can still act ends its workers in order; they end themselves only a little later."""
 _FLUSH_S = 2.0
 _SOCKET_PATH_LIMIT = 100
 """Bytes: macOS holds 104 with the closing zero."""
@@ -90,6 +94,7 @@ class Agent:
             self._telling.cancel()
         if self._team is not None:
             await self._team.end()
+            await asyncio.to_thread(sweep, self._run_id)
         await self._channels.close()
         await self._pipe.close(_FLUSH_S)
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -113,6 +118,7 @@ class Agent:
             self._host, self._run_id, self._lease_s = message.host, message.run_id, message.lease_s
             self._pipe.send(HelloReply(self._host, os.getpid(), facts(), PROTOCOL_VERSION))
             self._telling = self._telling or asyncio.create_task(self._tell_telemetry())
+            _keep_awake()
         elif isinstance(message, LinkListen):
             self._end_probes()
             self._probe = LinkProbe(message.secret)
@@ -123,11 +129,19 @@ class Agent:
             task.add_done_callback(self._probing.discard)
         elif isinstance(message, StartWorkers):
             self._end_probes()
-            self._team = Team(message, self._run_id, self._folder, self._channels, self._forward)
+            self._team = Team(
+                message,
+                self._run_id,
+                self._folder,
+                self._channels,
+                self._forward,
+                lease_s=self._lease_s + WORKERS_LEASE_MORE_S,
+            )
         elif isinstance(message, Plan | Stop):
             self._channels.send_all(message)
         elif isinstance(message, Ping):
             self._pipe.send(Pong(message.sent))
+            self._channels.send_all(message)
         elif isinstance(message, Kill) and self._team is not None:
             await self._team.end()
 
@@ -165,6 +179,18 @@ class Agent:
                 host=self._host if message.host is None else message.host,
             )
         self._pipe.send(message)
+
+
+def _keep_awake() -> None:
+    """A Mac would go to sleep under a run that nobody touches; this lasts as long as the agent."""
+    if sys.platform == "darwin":
+        with suppress(OSError):
+            subprocess.Popen(
+                ["/usr/bin/caffeinate", "-ims", "-w", str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
 
 
 def _short_folder() -> Path:

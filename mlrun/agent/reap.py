@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import psutil
@@ -22,6 +23,15 @@ def reap(run_id: str) -> int:
         _kill(process)
     psutil.wait_procs(alive, timeout=GRACE_S)
     return len(alive)
+
+
+def sweep(run_id: str) -> int:
+    """Kill the run's processes other than this one: what workers started in sessions of their own."""
+    left = [process for process in marked(run_id) if process.pid != os.getpid()]
+    for process in left:
+        _kill(process)
+    psutil.wait_procs(left, timeout=GRACE_S)
+    return len(left)
 
 
 def marked(run_id: str) -> list[psutil.Process]:

@@ -31,10 +31,13 @@ class Team:
         folder: Path,
         channels: Channels,
         forward: Callable[[Message, int], None],
+        *,
+        lease_s: float,
     ) -> None:
         self._request = request
         self._run_dir = Path(request.run_dir).expanduser()
         self._run_id = run_id
+        self._lease_s = lease_s
         self._folder = folder
         self._channels = channels
         self._forward = forward
@@ -77,6 +80,7 @@ class Team:
                 request.resume_from,
                 request.listen,
                 request.ports,
+                self._lease_s,
             )
             for a in request.assignments
         }

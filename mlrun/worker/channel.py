@@ -12,7 +12,19 @@ import time
 from typing import NoReturn, TypeVar
 
 from mlrun.errors import ExitCode, RunFailedError
-from mlrun.protocol import Event, Kill, Message, ProtocolError, StepEvent, Stop, decode, encode
+from mlrun.protocol import (
+    Event,
+    Kill,
+    Message,
+    Ping,
+    ProtocolError,
+    StepEvent,
+    Stop,
+    WorkerStart,
+    decode,
+    encode,
+)
+from mlrun.worker.watchdog import Watchdog
 
 M = TypeVar("M", bound=Message)
 
@@ -30,7 +42,8 @@ class Channel:
     """Messages to and from the agent. Thread-safe.
 
     Once the agent is gone (end of its socket), nothing watches over this process any more: it ends itself and
-    its process group, whatever the main thread does. So a dead agent leaves nothing behind.
+    its process group, whatever the main thread does. So a dead agent leaves nothing behind, and one that
+    is silent for longer than the lease neither.
     """
 
     def __init__(self, path: str) -> None:
@@ -48,6 +61,7 @@ class Channel:
         self._inbox: queue.Queue[Message] = queue.Queue()
         self._outbox: queue.Queue[Message | None] = queue.Queue(MAX_WAITING)
         self._closing = threading.Event()
+        self._watchdog: Watchdog | None = None
         self._stop: Stop | None = None
         self._dropped = 0
         self._writer = threading.Thread(target=self._write, name="mlrun-channel-write", daemon=True)
@@ -98,6 +112,9 @@ class Channel:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+        self._reader.join(timeout_s)
+        if self._watchdog is not None:
+            self._watchdog.close()
 
     def _write(self) -> None:
         while (message := self._outbox.get()) is not None:
@@ -121,7 +138,12 @@ class Channel:
         except ProtocolError as error:
             print(f"mlrun: the agent sent an unknown message: {error}", flush=True)
             return
-        if isinstance(message, Stop):
+        if isinstance(message, WorkerStart) and message.lease_s is not None:
+            self._watchdog = Watchdog(message.lease_s)
+        if isinstance(message, Ping):
+            if self._watchdog is not None:
+                self._watchdog.renew()
+        elif isinstance(message, Stop):
             self._stop = self._stop or message
         elif isinstance(message, Kill):
             end_process_group()

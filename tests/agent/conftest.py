@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
 from typing import TypeVar
@@ -14,7 +15,7 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from mlrun.protocol import Assignment, Hello, Message, StartWorkers, decode, encode
+from mlrun.protocol import Assignment, Hello, Message, Ping, StartWorkers, decode, encode
 from mlrun.spec import JobSpec
 
 M = TypeVar("M", bound=Message)
@@ -23,7 +24,7 @@ SECRET = secrets.token_hex(32)
 
 # A model whose making is the misbehaviour: it runs in the worker, before any training.
 ODD = """
-import os, signal, subprocess, sys, time
+import ctypes, os, signal, subprocess, sys, time
 
 def sleeper(**_):
     while True:
@@ -39,6 +40,16 @@ def deaf(**_):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     child = "import signal, time; signal.signal(15, 1); print('deaf', flush=True); time.sleep(600)"
     subprocess.Popen([sys.executable, "-c", child])
+    sleeper()
+
+def stuck(**_):
+    # A call that holds the GIL: no thread of Python's runs any more.
+    print("stuck", flush=True)
+    ctypes.PyDLL(None).sleep(600)
+
+def parent(**_):
+    child = "import time; time.sleep(600)"
+    print(subprocess.Popen([sys.executable, "-c", child], start_new_session=True).pid, flush=True)
     sleeper()
 
 def quitter(**_):
@@ -95,6 +106,23 @@ class AgentProcess:
         )
         assignment = Assignment(0, 1, 0, 1, "here")
         self.send(StartWorkers([assignment], spec.model_dump(mode="json"), str(self.run_dir), SECRET))
+
+    @contextmanager
+    def kept_lease(self) -> Iterator[None]:
+        """Ping once a second, as a launcher does."""
+        done = threading.Event()
+
+        def ping() -> None:
+            while not done.wait(1.0):
+                self.send(Ping(0.0))
+
+        thread = threading.Thread(target=ping, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
     def processes(self) -> list[psutil.Process]:
         """The workers and what they started."""

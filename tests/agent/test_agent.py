@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -140,3 +141,36 @@ def test_a_silent_launcher_loses_its_lease(agent: AgentProcess) -> None:
     assert not psutil.pid_exists(pid)
     assert agent.child.stderr is not None
     assert b"nothing heard for 8 s" in agent.child.stderr.read()
+
+
+@pytest.mark.parametrize("model", ["sleeper", "stuck"])
+def test_a_stopped_agent_leaves_no_worker(agent: AgentProcess, model: str) -> None:
+    """Not even one whose Python does nothing any more."""
+    with agent.kept_lease():
+        agent.start_worker(model, lease_s=8.0)
+        if model == "stuck":
+            while agent.receive(LogEvent).text != "stuck":
+                pass
+        else:
+            agent.receive(StateEvent)
+        workers = agent.processes()
+        agent.child.send_signal(signal.SIGSTOP)
+    assert workers
+    deadline = time.monotonic() + 8.0 + GONE_S
+    # A stopped parent doesn't collect its dead.
+    while any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_what_a_worker_starts_in_its_own_session_is_swept(agent: AgentProcess) -> None:
+    agent.start_worker("parent")
+    pid = -1
+    while pid < 0:
+        text = agent.receive(LogEvent).text
+        pid = int(text) if text.isdigit() else -1
+    grandchild = psutil.Process(pid)
+
+    agent.send(Bye())
+    assert agent.child.wait(TIMEOUT_S) == 0
+    assert not psutil.wait_procs([grandchild], timeout=GONE_S)[1]

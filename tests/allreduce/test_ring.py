@@ -82,7 +82,7 @@ def test_narrow_wire_gives_the_same_bits_everywhere(size: int, count: int, wire:
     every = [np.random.default_rng(rank).standard_normal(count).astype(np.float32) for rank in range(size)]
 
     def work(ring: RingCommunicator) -> np.ndarray[Any, Any]:
-        reduced = every[ring.rank].copy()
+        reduced: np.ndarray[Any, Any] = every[ring.rank].copy()
         ring.all_reduce(Buffer.of(reduced), Op.AVERAGE, wire_dtype=wire).wait()
         return reduced
 

@@ -21,6 +21,14 @@ from mlrun.yaml12 import UNREADABLE, Mistake, Node, Place, dotted, printable
 MAX_BYTES = 1 << 20
 _START = "write one to start from with 'mlrun init digits'"
 _SMOKE = re.compile(r"\s*smoke\s*[.=]")
+SMOKE_DEFAULT = """\
+steps: 4
+batch_size: 4
+data: {samples: 64}
+log_every: 1
+checkpoint: {every_steps: 2, every_epochs: null}
+"""
+"""The smoke block of a spec that has none: enough for a loss, a checkpoint and a step after it."""
 
 
 class SpecError(RequestError):
@@ -34,8 +42,8 @@ class SpecError(RequestError):
 def load(path: str | Path, overrides: Sequence[str] = (), smoke: bool = False) -> JobSpec:
     """The spec in a YAML file, under ``overrides`` (``key.path=value``, as given to ``--set``).
 
-    The file's ``smoke`` block is checked in any case, and laid over the spec where ``smoke`` is set;
-    overrides come last. An override of ``steps`` replaces ``epochs`` and the other way round; so with
+    The file's ``smoke`` block, or SMOKE_DEFAULT where it has none, is checked in any case, and laid over
+    the spec where ``smoke`` is set; overrides come last. An override of ``steps`` replaces ``epochs`` and the other way round; so with
     ``batch_size`` and ``global_batch_size``.
 
     Raises:
@@ -117,10 +125,12 @@ def _no_mapping(root: Node) -> Mistake:
 
 
 def _with_smoke(root: Node, mistakes: list[Mistake]) -> Node:
-    """The tree with its smoke block laid over it, and without it."""
+    """The tree with its smoke block (or the one for specs without) laid over it, and without it."""
     tree = copy.deepcopy(root)
     block = tree.value.pop("smoke", None)
-    if block is None or not isinstance(block.value, dict):
+    if block is None or block.value == {}:
+        block = yaml12.parse(SMOKE_DEFAULT, "the smoke block for specs without one")
+    if not isinstance(block.value, dict):
         return tree
     if nested := block.value.pop("smoke", None):
         place = nested.key_place or nested.place

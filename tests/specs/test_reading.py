@@ -143,6 +143,17 @@ def test_smoke_is_laid_over_the_spec_only_where_asked_for(write):
     assert (smoke.steps, smoke.epochs, smoke.data.samples, smoke.data.classes) == (None, 1, 8, 10)
 
 
+@pytest.mark.parametrize("block", ["", "smoke: {}\n"])
+def test_smoke_is_short_and_small_without_a_block_too(write, block):
+    path = write(BASE.replace("batch_size: 8", "global_batch_size: 4096") + "epochs: 90\n" + block)
+    plain, smoke = specfile.load(path), specfile.load(path, smoke=True)
+
+    assert (plain.epochs, plain.global_batch_size, plain.data.samples) == (90, 4096, None)
+    assert (smoke.steps, smoke.epochs, smoke.data.samples) == (4, None, 64)
+    assert (smoke.batch_size, smoke.global_batch_size) == (4, None)
+    assert smoke.checkpoint.every_steps == 2
+
+
 def test_set_comes_after_smoke_and_can_change_the_block_itself(write):
     path = write(BASE + "steps: 100\nsmoke: {steps: 2}\n")
 

@@ -151,7 +151,7 @@ def test_a_task_and_model_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_wrong_names_are_told_with_what_is_near() -> None:
-    with pytest.raises(RequestError, match="resnet8"):
+    with pytest.raises(RequestError, match="did you mean resnet8"):
         build(model={"name": "resnet9"})
     with pytest.raises(RequestError, match="depth"):
         build(model={"name": "mlp", "args": {"depth": 3}})

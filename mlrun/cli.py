@@ -181,8 +181,31 @@ def resume(
     raise typer.Exit(result.exit_code)
 
 
+@app.command(epilog="Example: mlrun top --hosts mac1,mac2,mac3")
+def top(hosts: HostList = None, hostfile: Hostfile = None, console: ConsoleKind = "live") -> None:
+    """Watch what hosts do, without a run: GPU, memory, power, thermal state. Ctrl-C ends it."""
+    from mlrun.hosts import Host, chosen_hosts
+    from mlrun.launch.top import top as watch
+
+    watch(chosen_hosts(hosts, hostfile) or [Host("localhost")], console=console)
+
+
+@app.command(epilog="Example: mlrun replay last --speed 10")
+def replay(
+    run: Annotated[str, typer.Argument(metavar="RUN|last", help="A run's name, the start of one, or last.")],
+    speed: Annotated[float, typer.Option(min=0.1, help="How many times as fast as it was.")] = 1.0,
+    console: ConsoleKind = "live",
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Show a recorded run on the live screen again."""
+    from mlrun import runs
+    from mlrun.console.replay import replay as play
+
+    play(runs.find(runs_dir, run), speed=speed, console=console)
+
+
 @app.command(epilog="Example: mlrun validate configs/*.yaml")
-def validate(specs: Annotated[list[str], typer.Argument(metavar="SPEC...", help="Job specs.")]) -> None:
+def validate(specs: Annotated[list[str], typer.Argument(metavar="SPEC", help="Job specs.")]) -> None:
     """Check specs, without a network, a GPU or data. Every mistake of every file is told at once."""
     from mlrun import specfile
 

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import yaml
 
 from mlrun.errors import RequestError
-from mlrun.protocol import Event, encode
+from mlrun.protocol import Event, ProtocolError, decode, encode
 from mlrun.spec import JobSpec
 
 SPEC_FILE = "spec.yaml"
@@ -131,6 +132,25 @@ def merge_timelines(run_dir: Path) -> None:
         trace = json.loads(part.read_text(encoding="utf-8"))
         events += trace["traceEvents"] if isinstance(trace, dict) else trace
     write_atomically(run_dir / TIMELINE_FILE, json.dumps({"traceEvents": events}))
+
+
+def read_events(run_dir: Path) -> Iterator[Event]:
+    """The events of a run in the order they came; lines that this version doesn't know are left out.
+
+    Raises:
+        RequestError: the run has none.
+    """
+    try:
+        file = (run_dir / EVENTS_FILE).open("rb")
+    except OSError as error:
+        raise RequestError(
+            f"{run_dir.name} has no {EVENTS_FILE}: {error.strerror}", fix="name another run"
+        ) from error
+    with file:
+        for line in file:
+            with suppress(ProtocolError):
+                if isinstance(event := decode(line), Event):
+                    yield event
 
 
 class EventLog:

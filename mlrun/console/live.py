@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TextIO
 
 from rich.console import Console as Terminal
+from rich.console import RenderableType
 from rich.live import Live
 
 from mlrun.console.base import Console
@@ -22,14 +25,28 @@ CLOCK_S = 1.0
 """The elapsed time moves on its own, once a second."""
 
 
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """What is drawn: ``frame(run, width, height, now)``, and what stays on the terminal at the end,
+    followed by how the run ended."""
+
+    frame: Callable[[Run, int, int, float], RenderableType]
+    last_frame: Callable[[Run, int, float], RenderableType] | None = None
+
+
+RUN_SCREEN = Screen(frame, last_frame)
+
+
 class LiveConsole(Console):
     """Draws on the terminal's alternate screen, so that resizing leaves no debris and the end restores it.
 
     The screen is taken at the first event: what fails before it is told on the user's own.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, screen: Screen, clock: Callable[[], float] = time.time) -> None:
         super().__init__(stream)
+        self._layout = screen
+        self._clock = clock
         self._terminal = Terminal(file=stream, highlight=False, markup=False, emoji=False)
         self._run = Run()
         self._lock = threading.Lock()
@@ -68,7 +85,7 @@ class LiveConsole(Console):
     def _draw(self) -> None:
         width, height = self._terminal.size
         with self._lock:
-            self._screen.update(frame(self._run, width, height, time.time()), refresh=True)
+            self._screen.update(self._layout.frame(self._run, width, height, self._clock()), refresh=True)
 
     def _close(self) -> None:
         if self._drawer.ident is None:
@@ -77,7 +94,10 @@ class LiveConsole(Console):
         self._changed.set()
         self._drawer.join()
         self._screen.stop()
-        self._terminal.print(last_frame(self._run, self._terminal.width, self._run.latest or 0.0))
+        if self._layout.last_frame is None:
+            return
+        width, latest = self._terminal.width, self._run.latest or 0.0
+        self._terminal.print(self._layout.last_frame(self._run, width, latest))
         self._terminal.print()
         for line in result(self._run):
             self._terminal.print(line, soft_wrap=True)

@@ -16,12 +16,13 @@ from mlrun.agent.code import Manifest
 from mlrun.errors import ExitCode, MlrunError, RefusedError
 from mlrun.launch.agreement import agree
 from mlrun.launch.failures import Failures
+from mlrun.launch.linking import Linking
 from mlrun.launch.membership import Membership
 from mlrun.launch.record import Record
 from mlrun.launch.resolve import Resolved, for_host
 from mlrun.launch.ship import manifest
 from mlrun.launch.station import Ready, Station, station
-from mlrun.probe.addresses import Address, for_links
+from mlrun.network.survey import Outbox
 from mlrun.protocol import (
     PROTOCOL_VERSION,
     Bye,
@@ -31,7 +32,8 @@ from mlrun.protocol import (
     Hello,
     HelloReply,
     Kill,
-    LinkEnd,
+    LinkListening,
+    LinkMeasured,
     Listening,
     LogEvent,
     Message,
@@ -58,6 +60,7 @@ class Phase(enum.Enum):
 
     GREETING = 90.0
     PREPARING = 3600.0
+    LINKING = 20.0
     STARTING = 300.0
     TRAINING = float("inf")
     STOPPING = STOP_GRACE_S + 5
@@ -65,6 +68,10 @@ class Phase(enum.Enum):
     SETTLING = 7.0
     KILLING = 10.0
     COLLECTING = float("inf")
+
+
+_BEFORE_WORKERS = (Phase.GREETING, Phase.PREPARING, Phase.LINKING)
+_BEFORE_TRAINING = (*_BEFORE_WORKERS, Phase.STARTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,10 @@ class Generation:
         self._run_id = f"{run_dir.name}-{secrets.token_hex(4)}"
         self._membership = Membership(resolved.spec, resolved.assignments, number)
         self._failures = Failures(self._membership.hosts)
+        self._number = number
+        self._secret = secrets.token_hex(32)
+        self._linking: Linking | None = None
+        self._warned = False
         self._exits: dict[int, WorkerExited] = {}
         assert self._spec.workdir is not None
         self._workdir = self._spec.workdir
@@ -130,7 +141,7 @@ class Generation:
         self._interrupted = self._interrupted or exit_code
         if self._waiting is not None and (again or self._phase is Phase.GREETING):
             self._waiting.cancel()
-        if again or self._phase in (Phase.GREETING, Phase.PREPARING, Phase.STARTING):
+        if again or self._phase in _BEFORE_TRAINING:
             self._say(f"{word}: ending now", "warning")
             self._kill()
         elif self._phase in (Phase.TRAINING, Phase.FINISHING):
@@ -247,10 +258,8 @@ class Generation:
             self._told(at, at.here(item))
         elif isinstance(item, HelloReply):
             self._greeted(at, item)
-        elif isinstance(item, Ready):
-            at.ready = item
-            if all(other.ready is not None for other in self._stations):
-                self._start_workers()
+        elif isinstance(item, Ready | LinkListening | LinkMeasured):
+            self._prepared(at, item)
         elif isinstance(item, WorkerHello):
             rank = next(a.rank for a in at.assignments if a.local_rank == item.local_rank)
             self._membership.hello(rank)
@@ -267,8 +276,10 @@ class Generation:
 
     def _told(self, at: Station, event: Event) -> None:
         self._record.show(event)
-        if isinstance(event, StateEvent) and event.state == "done" and event.rank is not None:
-            self._membership.done(event.rank)
+        if isinstance(event, StateEvent) and event.rank is not None:
+            self._warn_of_links(event.detail.get("parameters"))
+            if event.state == "done":
+                self._membership.done(event.rank)
         elif isinstance(event, CheckpointEvent) and at.remote is not None and not at.remote.busy:
             self._transfers.append(asyncio.ensure_future(at.remote.bring_checkpoints()))
 
@@ -301,10 +312,49 @@ class Generation:
     async def _prepare_one(self, at: Station, code: Manifest | None) -> None:
         await self._inbox.put((at, await at.prepare(self._workdir, code, self._resume_from)))
 
-    def _start_workers(self) -> None:
-        if self._phase is not Phase.PREPARING:
-            return
-        secret = secrets.token_hex(32)
+    def _prepared(self, at: Station, item: Ready | LinkListening | LinkMeasured) -> None:
+        if isinstance(item, Ready):
+            at.ready = item
+            if self._phase is Phase.PREPARING and all(other.ready is not None for other in self._stations):
+                self._link()
+        elif self._phase is Phase.LINKING and self._linking is not None:
+            self._send_probes(self._linking, self._linking.heard(at.name, item))
+
+    def _link(self) -> None:
+        """Let the agents measure the links between them; one host has none."""
+        facts = {at.name: at.reply.facts for at in self._stations if at.reply is not None}
+        self._linking = Linking([at.host for at in self._stations], facts, self._spec, self._secret)
+        self._enter(Phase.LINKING)
+        self._send_probes(self._linking, self._linking.begin())
+
+    def _send_probes(self, linking: Linking, outbox: Outbox) -> None:
+        transports = {at.name: at.transport for at in self._stations}
+        for host, message in outbox:
+            transports[host].send(message)
+        if linking.done:
+            self._start_workers(linking)
+
+    def _place(self, linking: Linking) -> None:
+        """Give out the ranks in the order of the ring."""
+        assignments = linking.choose([a for at in self._stations for a in at.assignments])
+        for at in self._stations:
+            at.assignments = [a for a in assignments if a.host == at.name]
+        hosts = [a.host for a in assignments]
+        self._membership = Membership(self._spec, assignments, self._number, linking.paths(hosts))
+        self._failures = Failures(hosts)
+        self._record.summary.placed(assignments)
+        for event in linking.announcement():
+            self._record.show(event)
+
+    def _warn_of_links(self, parameters: int | None) -> None:
+        """Once the size of the model is known, which is before the first step."""
+        if self._linking is not None and parameters is not None and not self._warned:
+            self._warned = True
+            for event in self._linking.warnings(self._membership.size, parameters):
+                self._record.show(event)
+
+    def _start_workers(self, linking: Linking) -> None:
+        self._place(linking)
         for at in self._stations:
             assert at.reply is not None
             assert at.ready is not None
@@ -316,27 +366,15 @@ class Generation:
                 at.assignments,
                 spec.model_dump(mode="json"),
                 at.run_dir,
-                secret,
+                self._secret,
                 at.environment(self._spec.env),
                 at.ready.resume_from,
-                self._listen_ends(at),
+                linking.listen(at.name, len(at.assignments)),
+                linking.ports,
             )
             at.transport.send(request)
             at.at_work = True
         self._enter(Phase.STARTING)
-
-    def _listen_ends(self, at: Station) -> list[LinkEnd]:
-        """Where neighbours on other hosts may dial ``at``; nowhere else than on itself when it is alone."""
-        if len(self._stations) == 1 or at.reply is None:
-            return []
-        found = [Address(**fields) for fields in at.reply.facts["addresses"]]
-        addresses = for_links(found, at.host.interfaces)
-        if not addresses:
-            raise RefusedError(
-                f"{at.name} has no network address for the other hosts to dial",
-                fix="plug in a cable or join the Wi-Fi there; mlrun doctor shows its interfaces",
-            )
-        return [LinkEnd(address) for address in addresses]
 
     def _listening(self, message: Listening) -> None:
         plan = self._membership.listening(message.rank, message.endpoints)
@@ -396,6 +434,9 @@ class Generation:
         elif self._phase is Phase.PREPARING:
             hosts = ", ".join(at.name for at in self._stations if at.ready is None)
             self._fail(f"the code wasn't on {hosts} after {waited}")
+        elif self._phase is Phase.LINKING and self._linking is not None:
+            self._start_workers(self._linking)
+            return
         elif self._phase is Phase.STARTING:
             self._fail(f"waited {waited} for {self._membership.awaited()}")
         elif self._phase is Phase.FINISHING:
@@ -408,7 +449,7 @@ class Generation:
         self._failures.said(FailureEvent("timeout", message))
 
     def _kill(self) -> None:
-        self._called_off = self._phase in (Phase.GREETING, Phase.PREPARING)
+        self._called_off = self._phase in _BEFORE_WORKERS
         self._tell_all(Kill())
         self._enter(Phase.KILLING)
 

@@ -43,8 +43,8 @@ def load(path: str | Path, overrides: Sequence[str] = (), smoke: bool = False) -
     """The spec in a YAML file, under ``overrides`` (``key.path=value``, as given to ``--set``).
 
     The file's ``smoke`` block, or SMOKE_DEFAULT where it has none, is checked in any case, and laid over
-    the spec where ``smoke`` is set; overrides come last. An override of ``steps`` replaces ``epochs`` and the other way round; so with
-    ``batch_size`` and ``global_batch_size``.
+    the spec where ``smoke`` is set; overrides come last. An override of ``steps`` replaces ``epochs`` and
+    the other way round; so with ``batch_size`` and ``global_batch_size``.
 
     Raises:
         SpecError: everything that is wrong, each as ``file:line:column: key.path: problem. Fix: ...``.

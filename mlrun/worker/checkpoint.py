@@ -32,6 +32,7 @@ class State:
     step: int
     """Completed optimizer steps."""
     epoch: int
+    """Epoch of the next step, from 0."""
     position: int
     """Optimizer steps completed within the epoch."""
     seed: int

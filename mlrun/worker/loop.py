@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mlrun.backends.base import Backend, Shape
+from mlrun.backends.base import Backend, Evaluation, Shape
+from mlrun.errors import RequestError
 from mlrun.protocol import CheckpointEvent, EvaluationEvent, LogEvent, StateEvent, StepEvent
 from mlrun.spec import Evaluate, JobSpec
 from mlrun.worker import checkpoint, resume, verdict
@@ -50,7 +51,7 @@ class TrainingLoop:
         self._timeline: Timeline | None = Timeline(context.rank, context.host)
         self._loss: float | None = None
         self._metrics: dict[str, float] = {}
-        self._evaluated_step: int | None = None
+        self._evaluated = False
         self._hash: tuple[int, str] | None = None
         self._saved: tuple[int, Path] | None = None
         self._skipped = 0
@@ -62,11 +63,16 @@ class TrainingLoop:
         Returns the detail of the ``done`` event: this rank's figures for the summary.
 
         Raises:
-            RequestError: the checkpoint can't be gone on from.
+            RequestError: the checkpoint can't be gone on from, or there is nothing to evaluate on.
             VerdictError: other data on some rank, diverged replicas, or a step that wasn't finite.
             CommunicatorError: a peer was lost.
         """
         verdict.same_data(self._context, self._shape.data_fingerprint)
+        if self._spec.evaluate is not None and not self._shape.validation_samples:
+            raise RequestError(
+                "evaluate is set, but there are no validation samples",
+                fix="set data.val_split to 0.1, say, add validation data, or remove evaluate",
+            )
         if resume_from is not None:
             self._load(resume_from)
         self._announce(resume_from)
@@ -196,6 +202,7 @@ class TrainingLoop:
         evaluation = self._backend.evaluate()
         self._metrics = {k: v for k, v in evaluation.metrics.items() if math.isfinite(v)}
         is_best = self._best.judge(evaluation.metrics)
+        self._warn_of_monitor(evaluation)
         if self._context.rank == 0:
             self._context.emit(
                 EvaluationEvent(
@@ -212,6 +219,16 @@ class TrainingLoop:
             if self._context.rank == 0 and self._saved is not None:
                 checkpoint.mark_best(self._checkpoints, self._saved[1])
         self._state("training")
+
+    def _warn_of_monitor(self, evaluation: Evaluation) -> None:
+        monitor = self._best.rules.monitor
+        if not self._evaluated and monitor not in evaluation.metrics:
+            known = ", ".join(evaluation.metrics)
+            self._log(
+                f"evaluate.monitor is {monitor!r}, but the evaluation gives {known}: none will be the best",
+                level="warning",
+            )
+        self._evaluated = True
 
     def _save(self) -> None:
         """Rank 0 writes; the others wait, so that the time doesn't look like a slow step."""
@@ -240,7 +257,7 @@ class TrainingLoop:
     def _checkpoint_state(self) -> checkpoint.State:
         return checkpoint.State(
             step=self._done_steps,
-            epoch=self._epoch,
+            epoch=self._done_steps // self._shape.steps_per_epoch,
             position=self._done_steps % self._shape.steps_per_epoch,
             seed=self._spec.seed,
             world_size=self._context.size,
@@ -289,6 +306,12 @@ class TrainingLoop:
             step=self._done_steps,
             resumed_from=str(resume_from) if resume_from is not None else None,
         )
+        if shape.global_batch_size > shape.train_samples:
+            self._log(
+                f"the global batch of {shape.global_batch_size} is more than all training samples, "
+                f"{shape.train_samples}: a step takes them all",
+                level="warning",
+            )
 
     def _finish(self, reason: str) -> dict[str, Any]:
         if self._timeline is not None:

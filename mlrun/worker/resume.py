@@ -34,7 +34,7 @@ def check(folder: Path, state: State, spec: JobSpec, shape: Shape, world_size: i
                 f"the {what} changed since {folder} was saved",
                 fix=f"undo the change of {what}, or start a new run with mlrun launch",
             )
-    notes = [f"resuming from {folder.name}: epoch {state.epoch}, {state.position} steps into the epoch"]
+    notes = [f"resuming from {folder.name}: epoch {state.epoch + 1}, {state.position} steps into it"]
     if state.world_size != world_size:
         notes.append(f"world size {state.world_size} → {world_size}")
     if state.global_batch_size != shape.global_batch_size:

@@ -31,7 +31,8 @@ SAMPLES, FEATURES = 64, 5
 class LinearBackend(Backend):
     """Least squares by SGD with momentum, and what can go wrong with it, from ``data.args``:
 
-    nan_at: [step, rank] · other_data_on: rank · nudge: [step, rank], one rank's weights change on their own
+    nan_at: [step, rank] · other_data_on: rank · nudge: [step, rank], one rank's weights change on their own ·
+    validation: how many validation samples there are
     """
 
     unit = "samples"
@@ -46,7 +47,7 @@ class LinearBackend(Backend):
         self.y = self.x @ np.arange(1.0, FEATURES + 1)
         self.weights, self.velocity = np.zeros(FEATURES), np.zeros(FEATURES)
         self.batch = spec.global_batch_size or 8
-        self.per_epoch = SAMPLES // self.batch
+        self.per_epoch = -(-SAMPLES // self.batch)
         self.steps_total = spec.steps or (spec.epochs or 1) * self.per_epoch
         self.was_applied, self.last_loss, self.last_spans = True, 0.0, list[Span]()
         return Shape(
@@ -55,7 +56,7 @@ class LinearBackend(Backend):
             batch_size=len(range(self.rank, self.batch, self.size)),
             global_batch_size=self.batch,
             train_samples=SAMPLES,
-            validation_samples=SAMPLES,
+            validation_samples=self.flaws.get("validation", SAMPLES),
             parameters=FEATURES,
             data_fingerprint=hashlib.sha256(self.x.tobytes()).hexdigest(),
             device="cpu",

@@ -73,6 +73,14 @@ def test_the_state_says_where_the_training_stood(train, tmp_path):
     assert state.metrics["loss"] == state.best
 
 
+def test_after_an_epochs_last_step_the_next_epoch_begins(train, tmp_path):
+    train(epochs=1)
+    state = checkpoint.read(checkpoint.latest(tmp_path / "checkpoints"))
+    assert (state.step, state.epoch, state.position) == (8, 1, 0)
+    (rank,) = train(epochs=2, resume_from=checkpoint.latest(tmp_path / "checkpoints"))
+    assert "epoch 2, 0 steps into it" in rank.said(LogEvent)[0].text
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_resuming_gives_the_bits_of_an_unbroken_run(train, tmp_path, ranks):
     unbroken = train(ranks, steps=30)[0].detail["hash"]

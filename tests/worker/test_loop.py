@@ -86,6 +86,32 @@ def test_patience_without_its_metric_is_a_wrong_request(train):
     assert "loss" in rank.error.fix
 
 
+def test_a_monitor_that_no_metric_bears_is_warned_of_once(train):
+    (rank,) = train(steps=20, evaluate={"every_steps": 5, "monitor": "acc"})
+    (warning,) = (e.text for e in rank.said(LogEvent) if e.level == "warning")
+    assert "'acc'" in warning
+    assert "loss" in warning
+    assert not any(e.best for e in rank.said(EvaluationEvent))
+
+
+def test_evaluating_without_validation_samples_is_a_wrong_request(train):
+    ranks = train(2, evaluate={"every_steps": 5}, data={"args": {"validation": 0}})
+    for rank in ranks:
+        assert isinstance(rank.error, RequestError)
+        assert "data.val_split" in rank.error.fix
+        assert rank.said(StepEvent) == []
+    assert train(steps=5, data={"args": {"validation": 0}})[0].error is None
+
+
+def test_a_batch_of_more_than_all_samples_is_warned_of(train):
+    (rank,) = train(steps=1, global_batch_size=64)
+    assert rank.said(LogEvent) == []
+    (rank,) = train(steps=1, global_batch_size=1000)
+    (warning,) = (e.text for e in rank.said(LogEvent) if e.level == "warning")
+    assert "1000" in warning
+    assert "64" in warning
+
+
 def test_a_replica_that_differs_is_named(train):
     ranks = train(3, steps=20, hash_every=5, data={"args": {"nudge": [7, 2]}})
     for rank in ranks:

@@ -232,7 +232,8 @@ class Run:
             return self.summary.get("status", self.state)
         if not states or self.state in ("stopping", "done", "failed"):
             return self.state
-        return max(states, key=states.count)
+        busy = [state for state in states if state != "done"]  # rank 0 may still be saving
+        return max(busy or states, key=(busy or states).count)
 
     @property
     def eta_s(self) -> float | None:

@@ -96,3 +96,10 @@ def test_an_evaluation_told_by_every_rank_counts_once():
         EvaluationEvent(10, 0, {"accuracy": 0.5}, 100, 0.1, time=1.0 + rank, rank=rank) for rank in range(3)
     ]
     assert list(folded(told).metric_history["accuracy"]) == [0.5]
+
+
+def test_the_run_is_done_when_every_rank_is():
+    run = folded([StateEvent("saving", time=1.0, rank=0), StateEvent("done", time=2.0, rank=1)])
+    assert run.phase == "saving"
+    run.apply(StateEvent("done", time=3.0, rank=0))
+    assert run.phase == "done"

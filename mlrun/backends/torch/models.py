@@ -45,7 +45,7 @@ def make_model(spec: JobSpec, sizes: Sizes) -> nn.Module:
             near = get_close_matches(name, REGISTRY, n=1)
             raise RequestError(
                 f"model.name: there is no model {name!r}",
-                fix=f"{near[0]}?"
+                fix=f"did you mean {near[0]}?"
                 if near
                 else f"take one of {', '.join(REGISTRY)}, or package.module:callable",
             )

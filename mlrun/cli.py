@@ -5,6 +5,7 @@ What takes long to import is imported by the command that needs it, so that ``--
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -107,6 +108,10 @@ def launch(
         str | None, typer.Option(help="ring, gloo, mpi or horovod: --set allreduce.engine=...")
     ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, mps or cuda: --set device=...")] = None,
+    interface: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Interface (or address) that links may use. Repeatable."),
+    ] = None,
     smoke: Annotated[
         bool, typer.Option("--smoke", help="A few steps on tiny shapes on this machine, then checks.")
     ] = False,
@@ -120,6 +125,8 @@ def launch(
     from mlrun import github, specfile
 
     short = [("allreduce.engine", engine), ("device", device)]
+    if interface:
+        short.append(("network.interfaces", json.dumps(interface)))
     all_overrides = [*(overrides or []), *(f"{key}={value}" for key, value in short if value is not None)]
     with github.annotated(spec, active=smoke):
         job = _on_hosts(specfile.load(spec, all_overrides, smoke=smoke), hosts, hostfile)
@@ -202,6 +209,19 @@ def replay(
     from mlrun.console.replay import replay as play
 
     play(runs.find(runs_dir, run), speed=speed, console=console)
+
+
+@app.command(epilog="Example: mlrun report last")
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN|last", help="A run's name, the start of one, or last.")],
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Write a run's charts as one HTML page and one picture into its folder."""
+    from mlrun import runs
+    from mlrun.report.page import write_report
+
+    for path in write_report(runs.find(runs_dir, run)):
+        typer.echo(f"wrote {path}")
 
 
 @app.command(epilog="Example: mlrun validate configs/*.yaml")

@@ -45,7 +45,7 @@ def findings(run: Run) -> list[Finding]:
         return []
     ranks = sorted(run.workers.values(), key=lambda w: w.rank)
     stopped = [
-        Finding("stopped", w.rank, f"{_place(w)} is stopped (SIGSTOP, Ctrl-Z or a debugger): the others wait")
+        Finding("stopped", w.rank, f"{_place(w)} is stopped (SIGSTOP or Ctrl-Z): the others wait")
         for w in ranks
         if w.state == "stopped"
     ]
@@ -82,25 +82,29 @@ def _slower(run: Run, ranks: list[Worker]) -> Iterator[Finding]:
 
 
 def _reason(run: Run, worker: Worker, split: Split, others: list[Split], more_ms: float) -> str:
-    told = run.of_host(worker)
+    data = split.data_ms - statistics.median(other.data_ms for other in others)
+    if data > more_ms / 2:
+        return f"its data comes {text.milliseconds(data)} later"
+    elsewhere = {w.host for w in run.workers.values()} - {worker.host}
+    told = [run.telemetry[host] for host in elsewhere if host in run.telemetry]
+    # Ranks of one host are equally hot: its state is no reason where there is no other host.
+    reason = _hosts_reason(run.of_host(worker), told) if elsewhere else None
+    return reason or f"its own work takes {text.milliseconds(more_ms)} longer"
+
+
+def _hosts_reason(told: TelemetryEvent, others: list[TelemetryEvent]) -> str | None:
     if told.thermal not in (None, "nominal"):
         return f"thermal pressure ({told.thermal})"
     if told.low_power:
         return "low power mode is on"
     if told.power == "battery":
         return "it runs on battery"
-    data = split.data_ms - statistics.median(other.data_ms for other in others)
-    if data > more_ms / 2:
-        return f"its data comes {text.milliseconds(data)} later"
-    peers = {run.of_host(w).chip for w in run.workers.values() if w.host != worker.host}
-    if told.chip is not None and peers and None not in peers and told.chip not in peers:
-        return f"its chip is {told.chip}, others have {', '.join(sorted(filter(None, peers)))}"
-    return _busy(told) or f"its own work takes {text.milliseconds(more_ms)} longer"
-
-
-def _busy(told: TelemetryEvent) -> str | None:
-    busy = told.cpu_percent is not None and told.cpu_percent >= BUSY_PERCENT
-    return f"all its cores are busy ({text.percent(told.cpu_percent)})" if busy else None
+    chips = {other.chip for other in others}
+    if told.chip is not None and chips and None not in chips and told.chip not in chips:
+        return f"its chip is {told.chip}, others have {', '.join(sorted(filter(None, chips)))}"
+    if told.cpu_percent is not None and told.cpu_percent >= BUSY_PERCENT:
+        return f"all its cores are busy ({text.percent(told.cpu_percent)})"
+    return None
 
 
 def _links(run: Run, ranks: list[Worker]) -> Iterator[Finding]:

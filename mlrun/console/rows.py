@@ -39,11 +39,14 @@ def rows(run: Run, width: int, most: int, marked: Collection[int]) -> list[Text]
         heading.append(f"{title:>{column.width}}" if column.right else f"{title:<{column.width}}", "dim")
         heading.append(_GAP)
     lines = [Text.assemble(_GAP, heading)]
-    detailed = width < WIDE and 2 * len(known) <= most
+    details = {w.rank: _details(run, w, width) for w in known}
+    detailed = (
+        width < WIDE and 2 * len(known) <= most and any(line.plain.strip() for line in details.values())
+    )
     for worker in shown:
         lines.append(_row(worker, columns, worker.rank in marked))
         if detailed:
-            lines.append(_details(run, worker, width))
+            lines.append(details[worker.rank])
     if len(shown) < len(known):
         rest = [w for w in known if w not in shown]
         lines.append(Text(f"  and {_rest(run, rest)}", style="dim", no_wrap=True))

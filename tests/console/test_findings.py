@@ -1,5 +1,7 @@
 """Who holds the others back, and the reason that is told."""
 
+from dataclasses import replace
+
 import pytest
 
 from mlrun.console.findings import findings
@@ -71,6 +73,13 @@ def test_a_straggler_is_named_with_the_reason(about, reason):
 def test_late_data_is_a_reason():
     assert told(step(0), step(1), step(2, own_s=1.4, data_s=0.5)) == [
         "rank 2 (mac2) is 40 % slower: its data comes 40.0 ms later"
+    ]
+
+
+def test_the_state_of_the_only_host_is_no_reason_for_one_of_its_ranks():
+    steps = [replace(step(rank, own_s=1.0 + (rank == 2)), host="mac0") for rank in range(3)]
+    assert told(*steps, host(0, thermal="heavy")) == [
+        "rank 2 (mac0) is 100 % slower: its own work takes 100 ms longer"
     ]
 
 

@@ -1,0 +1,83 @@
+"""What the interfaces of real hosts carry while they train, and strangers who knock meanwhile."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.cluster import Cluster, Network, missing
+from tests.cluster.node import CHECKOUT
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
+
+SPEC = """\
+name: traffic
+model: {name: mlp, args: {hidden: [1024, 1024]}}
+data: {source: digits, workers: 0}
+global_batch_size: 64
+steps: 60
+optimizer: {lr: 0.01}
+device: cpu
+threads: 1
+"""
+NETWORKS = [
+    Network("10.71.0.0/24", "en0", mbit=200),
+    Network("10.71.0.0/24", "en1", mbit=200),
+    Network("10.72.0.0/24", "en5", mbit=2000),
+    Network("10.73.0.0/24", {"mac1": "en6", "mac2": "en7"}, mbit=2000),
+]
+
+
+def launch(cluster: Cluster, work: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    environment = {**cluster.launcher.environment(), "PYTHONPATH": str(CHECKOUT)}
+    argv = [sys.executable, "-m", "mlrun.cli", "launch", "traffic.yaml", "-H", "mac1,mac2", *options]
+    return cluster.launcher.run([*argv, "--console", "plain"], cwd=work, timeout=240, env=environment)
+
+
+def train(cluster: Cluster, work: Path, *options: str) -> tuple[dict[str, Any], int, dict[str, float]]:
+    """Train; the summary, the bytes that rank 0 sent to its neighbour, and mac1's sent bytes by interface.
+
+    Those are counted in shares of what rank 0 sent.
+    """
+    mac1 = cluster.hosts["mac1"]
+    before = {name: mac1.byte_counts(name)[0] for name in mac1.addresses}
+    done = launch(cluster, work, *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    carried = {name: mac1.byte_counts(name)[0] - count for name, count in before.items()}
+    run = max((work / "runs").iterdir(), key=lambda folder: folder.stat().st_mtime_ns)
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    sent: int = max(e["bytes_sent"] for e in events if e["type"] == "LinkEvent" and e["rank"] == 0)
+    summary: dict[str, Any] = json.loads((run / "summary.json").read_text())
+    assert cluster.leftovers() == {}
+    return summary, sent, {name: count / sent for name, count in carried.items()}
+
+
+def test_the_chosen_interfaces_carry_the_data() -> None:
+    with Cluster(2, NETWORKS) as cluster:
+        for host in cluster.hosts.values():
+            host.install()
+        work = cluster.launcher.home / "work"
+        work.mkdir()
+        (work / "traffic.yaml").write_text(SPEC)
+
+        summary, sent, shares = train(cluster, work)
+        assert sent > 100e6
+        (link,) = summary["links"]
+        assert sorted(link["interfaces"]) == [["en5", "en5"], ["en6", "en7"]]
+        assert shares["en5"] > 0.3
+        assert shares["en6"] > 0.3
+        # Probes before the start, the log and the checkpoint go there too.
+        assert shares["en0"] + shares["en1"] < 0.4
+
+        again, sent, shares = train(cluster, work, "--interface", "en1")
+        (link,) = again["links"]
+        assert link["interfaces"] == [["en1", "en1"]]
+        assert shares["en1"] > 0.99
+        assert shares["en0"] < 0.4
+        assert shares["en5"] + shares["en6"] < 0.01
+        assert again["parameter_hash"] == summary["parameter_hash"]

@@ -249,6 +249,19 @@ def schema() -> None:
     typer.echo(specfile.schema_text(), nl=False)
 
 
+@app.command(epilog="Example: mlrun doctor --hosts mac1,mac2")
+def doctor(
+    hosts: HostList = None,
+    hostfile: Hostfile = None,
+    framework: Annotated[str, typer.Option(help="torch, tensorflow or sim.")] = "torch",
+) -> None:
+    """Look for what would keep a run from starting, rung by rung; exit code 4 where something would."""
+    from mlrun.doctor import command
+    from mlrun.hosts import chosen_hosts
+
+    raise typer.Exit(command.examine(chosen_hosts(hosts, hostfile), framework, typer.echo))
+
+
 @app.command(epilog="Example: mlrun init digits && mlrun launch digits.yaml -np 2")
 def init(
     kind: Annotated[

@@ -55,6 +55,10 @@ _USUAL_PLACES = (
 )
 
 
+class NoInterpreterError(RefusedError):
+    """The host was reached, but no Python there has mlrun."""
+
+
 def ssh_command(host: Host) -> list[str]:
     """The command that runs one remote command on ``host``, which is to be appended as one argument.
 
@@ -199,7 +203,7 @@ class SshTransport(ChildTransport):
         raise explain("\n".join(self._words) or ended, code, self._target)
 
 
-def _no_interpreter(host: Host, found: list[str]) -> RefusedError:
+def _no_interpreter(host: Host, found: list[str]) -> NoInterpreterError:
     places = "\n".join(f"    {place}" for place in dict.fromkeys(found))
     usable = next((line.rpartition(": ")[0] for line in found if line.endswith("with mlrun")), None)
     fix = (
@@ -207,4 +211,4 @@ def _no_interpreter(host: Host, found: list[str]) -> RefusedError:
         if usable
         else "Install mlrun there: mlrun hosts install"
     )
-    return RefusedError(f"{host.name}: no Python with mlrun. Looked at:\n{places}", fix=fix)
+    return NoInterpreterError(f"{host.name}: no Python with mlrun. Looked at:\n{places}", fix=fix)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
+import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ from mlrun.probe.versions import build, versions
 
 
 def facts() -> dict[str, Any]:
-    """Operating system, machine, usable cores, memory in bytes, versions, and where it can be reached."""
+    """Operating system, machine, cores, memory and free disk in bytes, versions, and where it is reached."""
     return {
         "system": platform.system(),
         "release": platform.mac_ver()[0] or platform.release(),
@@ -28,6 +29,7 @@ def facts() -> dict[str, Any]:
         "build": build(),
         "versions": versions(),
         "cores": usable_cores(),
+        "disk_free_bytes": _disk_free_bytes(),
         "memory_bytes": psutil.virtual_memory().total,
         "virtual_machine": _virtual_machine(),
         "addresses": [dataclasses.asdict(address) for address in addresses()],
@@ -51,6 +53,14 @@ def _chip() -> str | None:
             if key.strip() == "model name":
                 return value.strip()
     return None
+
+
+def _disk_free_bytes() -> int | None:
+    """Where code and run folders lie on a host: in the user's home."""
+    try:
+        return shutil.disk_usage(Path.home()).free
+    except (OSError, RuntimeError):
+        return None
 
 
 def _thunderbolt_bridge() -> dict[str, Any] | None:

@@ -1,0 +1,44 @@
+"""``mlrun doctor``: the ladder on the screen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from mlrun.doctor.ladder import Ladder, Rung
+from mlrun.errors import ExitCode
+from mlrun.hosts import Host
+from mlrun.spec import JobSpec, Model
+
+
+def examine(hosts: Sequence[Host], framework: str, say: Callable[[str], None]) -> ExitCode:
+    """Climb the ladder and ``say`` each rung; THRESHOLD_MISSED where one didn't hold."""
+    fields = {
+        "name": "doctor",
+        "framework": framework,
+        "model": Model(name="mlp"),
+        "batch_size": 1,
+        "steps": 1,
+    }
+    spec = JobSpec.model_validate(fields)
+
+    async def climb() -> ExitCode:
+        held = True
+        async for rung in Ladder(hosts or [Host("localhost")], spec).climb():
+            held = rung.held
+            for line in _lines(rung):
+                say(line)
+        return ExitCode.DONE if held else ExitCode.THRESHOLD_MISSED
+
+    return asyncio.run(climb())
+
+
+def _lines(rung: Rung) -> list[str]:
+    first, *rest = rung.evidence or [""]
+    mark = "ok " if rung.held else "NO "
+    lines = [f"{mark} {rung.name}: {first}" if first else f"{mark} {rung.name}"]
+    lines += [f"      {line}" for line in rest]
+    lines += [f"      warning: {line}" for line in rung.warnings]
+    if rung.fix is not None:
+        lines.append(f"      Fix: {rung.fix}")
+    return lines

@@ -334,6 +334,11 @@ class JobSpec(Block):
     workdir: str | None = Field(
         default=None, description="Folder in which the workers run, and from which they import"
     )
+    ship: list[str] = Field(
+        default_factory=list,
+        description="What of workdir isn't sent to other hosts, in gitignore's language, !NAME what is; "
+        "on top of .gitignore and .mlrunignore",
+    )
     smoke: dict[str, Any] = Field(
         default_factory=dict, description="What --smoke sets otherwise; any key of this page"
     )

@@ -160,7 +160,9 @@ class GroupWork(dist.Work):
         if self._future is None:
             written = self._all_written()
             self._future = written[0].future() if written else torch.futures.Future()
-            if self._completer.is_current() or not all(staged.anywhere for staged in written):
+            nothing_to_do = not self._operations and not self._parts
+            here = nothing_to_do or self._completer.is_current()
+            if here or not all(staged.anywhere for staged in written):
                 self._complete(value)
             else:
                 self._completer.submit(lambda: self._complete(value))

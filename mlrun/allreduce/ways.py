@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +18,8 @@ from mlrun.allreduce.tcp import (
     without_scope,
 )
 from mlrun.protocol import LinkEnd, LinkPath
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +37,21 @@ class Way:
         try:
             sock.setblocking(False)
             if self.near is not None and self.near.interface is not None:
-                force_interface(sock, self.near.interface)
+                if not force_interface(sock, self.near.interface):
+                    _note_unforced(self.near.interface)
                 sock.bind(resolve(self.near.address, 0)[1])
         except BaseException:
             sock.close()
             raise
         return sock, where
+
+
+@functools.cache
+def _note_unforced(interface: str) -> None:
+    """Say so once for each interface."""
+    logger.warning(
+        "this system doesn't let a socket be kept to %s: the routing table chooses the cable", interface
+    )
 
 
 def to_neighbours(paths: Sequence[Sequence[LinkPath]], rank: int) -> dict[int, Sequence[LinkPath]]:

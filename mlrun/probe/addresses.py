@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,6 @@ import psutil
 from mlrun.probe import macos
 
 SYSFS = Path("/sys/class/net")
-_LINK_KINDS = ("thunderbolt", "thunderbolt-bridge", "ethernet", "wifi")
 _LOOPBACK_TYPE = "772"
 _NO_LINK_LAYER_TYPE = "65534"
 
@@ -45,26 +44,6 @@ def addresses() -> list[Address]:
                 length = _prefix_length(entry.netmask)
                 found.append(Address(interface, kind(interface), entry.address, length, up))
     return found
-
-
-def for_links(found: Sequence[Address], only: Collection[str] = ()) -> list[str]:
-    """Where neighbours may dial this host, the most promising first.
-
-    ``only``: interface names or addresses that are allowed; by default every cable and Wi-Fi. Link-local
-    IPv6 addresses are left out: their scope means something on this host alone.
-    """
-
-    def allowed(address: Address) -> bool:
-        if only:
-            return address.interface in only or address.address in only
-        return address.kind in _LINK_KINDS or address.kind is None
-
-    dialable = [a for a in found if a.up and allowed(a) and "%" not in a.address]
-    rank = {kind: order for order, kind in enumerate(_LINK_KINDS)}
-    return [
-        a.address
-        for a in sorted(dialable, key=lambda a: (rank.get(a.kind or "", len(rank)), ":" in a.address))
-    ]
 
 
 def linux_kind(interface: str, sysfs: Path = SYSFS) -> str | None:

@@ -7,6 +7,7 @@ import contextlib
 import secrets
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from mlrun.allreduce.links import LinkError, Listener, RingLinks, connect_ring, parse_endpoint
+from mlrun.protocol import LinkEnd, LinkPath
 
 SECRET = secrets.token_hex(32)
 HELLO = struct.Struct(">8sQIIH32s")
@@ -86,6 +88,43 @@ def check_ring(joined: list[RingLinks], links: int) -> None:
 @pytest.mark.parametrize("links", [1, 3])
 def test_all_ranks_get_matching_sockets(ring: Callable[[int], Ring], size: int, links: int) -> None:
     check_ring(ring(size).join_all(links=links), links)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+@pytest.mark.parametrize("size", [2, 3])
+def test_each_path_carries_a_link_from_its_own_address(size: int) -> None:
+    ends = [[LinkEnd(f"127.3.{path}.{rank + 1}", "lo") for path in range(2)] for rank in range(size)]
+    paths = [
+        [LinkPath([near, far]) for near, far in zip(ends[rank], ends[(rank + 1) % size], strict=True)]
+        for rank in range(size)
+    ]
+    listeners = [Listener([e.address for e in mine], None, [e.interface for e in mine]) for mine in ends]
+    endpoints = [listener.endpoints for listener in listeners]
+    hosts = [f"mac-{rank}" for rank in range(size)]
+    with ThreadPoolExecutor(size) as pool:
+        work = [
+            pool.submit(
+                connect_ring, li, r, endpoints, hosts, SECRET, generation=0, paths=paths, timeout_s=20.0
+            )
+            for r, li in enumerate(listeners)
+        ]
+        joined = [w.result() for w in work]
+    for rank, mine in enumerate(joined):
+        theirs = ends[(rank + 1) % size]
+        assert [sock.getsockname()[0] for sock in mine.next] == [end.address for end in ends[rank]]
+        assert [sock.getpeername()[0] for sock in mine.next] == [end.address for end in theirs]
+    check_ring(joined, 2)
+    for listener in listeners:
+        listener.close()
+
+
+def test_every_edge_needs_a_path_to_a_listening_neighbour(ring: Callable[[int], Ring]) -> None:
+    each = ring(3)
+    path = LinkPath([LinkEnd("127.0.0.1"), LinkEnd("127.0.0.9")])
+    with pytest.raises(ValueError, match="3 ranks need a path each"):
+        each.join(0, paths=[[path]]).result()
+    with pytest.raises(ValueError, match=r"nobody listens on 127\.0\.0\.9"):
+        each.join(0, paths=[[path]] * 3).result()
 
 
 def test_one_rank_needs_no_links(ring: Callable[[int], Ring]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mlrun.probe.addresses import Address, addresses, for_links, linux_kind
+from mlrun.probe.addresses import Address, addresses, linux_kind
 
 
 def test_loopback_is_found_on_every_machine() -> None:
@@ -57,26 +57,3 @@ def test_thunderbolt_is_known_by_its_driver(tmp_path: Path) -> None:
     (device / "driver").symlink_to(driver)
     (tmp_path / "thunderbolt0" / "type").write_text("1\n")
     assert linux_kind("thunderbolt0", tmp_path) == "thunderbolt"
-
-
-ROOM = [
-    Address("lo0", "loopback", "127.0.0.1", 8, True),
-    Address("en0", "wifi", "192.168.1.7", 24, True),
-    Address("en0", "wifi", "fe80::1%en0", 64, True),
-    Address("en7", "ethernet", "2001:db8::7", 64, True),
-    Address("en7", "ethernet", "192.168.1.8", 24, True),
-    Address("en8", "ethernet", "10.0.0.8", 24, False),
-    Address("utun3", "vpn", "100.64.0.7", 32, True),
-    Address("bridge100", "virtual", "192.168.64.1", 24, True),
-    Address("en2", "thunderbolt", "169.254.3.4", 16, True),
-    Address("x0", None, "172.16.0.2", 24, True),
-]
-
-
-def test_cables_are_offered_before_wifi_and_tunnels_never() -> None:
-    assert for_links(ROOM) == ["169.254.3.4", "192.168.1.8", "2001:db8::7", "192.168.1.7", "172.16.0.2"]
-
-
-def test_interfaces_can_be_restricted_by_name_or_address() -> None:
-    assert for_links(ROOM, ["en0", "100.64.0.7"]) == ["192.168.1.7", "100.64.0.7"]
-    assert for_links(ROOM, ["en99"]) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,72 @@ def test_a_task_and_model_of_ones_own(tmp_path: Path) -> None:
     own.step(0)
     assert own.unit == "digits"
     assert 0 < own.evaluate().metrics["error"] <= 1
+
+
+OWN = """\
+import torch
+from torch.utils.data import TensorDataset
+
+def model():
+    return torch.nn.Linear(8, 1)
+
+class Ragged:
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        return torch.zeros(index + 1), 0
+
+def data(kind):
+    inputs = torch.arange(128.0).reshape(16, 8)
+    whole = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+    return {"whole": whole, "numbers": list(range(16)), "triples": [(1, 2, 3)] * 16, "ragged": Ragged()}[kind]
+
+def per_sample(outputs, targets):
+    return (outputs - targets) ** 2
+
+def mean(outputs, targets):
+    return per_sample(outputs, targets).mean()
+
+def number(outputs, targets):
+    return per_sample(outputs, targets).sum().item()
+"""
+
+
+@pytest.mark.parametrize(
+    ("loss", "metric", "data", "words"),
+    [
+        ("per_sample", "number", "whole", "task.loss: own_parts:per_sample gave shape (8, 1)"),
+        ("number", "number", "whole", "task.loss: own_parts:number gave float"),
+        ("mean", "per_sample", "whole", "task.metrics.far: own_parts:per_sample gave shape (8, 1)"),
+        ("mean", "number", "numbers", "a sample is of type int"),
+        ("mean", "number", "triples", "a sample is a tuple of 3"),
+        ("mean", "number", "ragged", "samples don't make a batch"),
+        ("mean", "number", "whole", None),
+    ],
+)
+def test_parts_of_ones_own_that_do_not_fit_are_named(
+    tmp_path: Path, loss: str, metric: str, data: str, words: str | None
+) -> None:
+    (tmp_path / "own_parts.py").write_text(OWN)
+
+    def train() -> float:
+        own = build(
+            task={"loss": f"own_parts:{loss}", "metrics": {"far": f"own_parts:{metric}"}},
+            model={"name": "own_parts:model"},
+            data={"source": "own_parts:data", "args": {"kind": data}, "val_split": 0.5, "workers": 0},
+            batch_size=8,
+            optimizer={"lr": 1e-9},
+            workdir=str(tmp_path),
+        )
+        own.step(0)
+        return own.evaluate().metrics["far"]
+
+    if words is None:
+        assert train() > 0
+    else:
+        with pytest.raises(RequestError, match=re.escape(words)):
+            train()
 
 
 def test_wrong_names_are_told_with_what_is_near() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mlrun.backends.resolve import resolve
+from mlrun.errors import RequestError
 from mlrun.spec import JobSpec, TaskBlock
 
 Measure = Callable[[Tensor, Tensor], Tensor]
@@ -33,14 +34,33 @@ def make_task(spec: JobSpec) -> Task:
     task = spec.task
     if isinstance(task, TaskBlock):
         metrics = {
-            name: resolve(reference, spec.workdir, f"task.metrics.{name}")
+            name: _own(reference, spec.workdir, f"task.metrics.{name}", "sum")
             for name, reference in task.metrics.items()
         }
-        return Task(task.unit, resolve(task.loss, spec.workdir, "task.loss"), metrics)
+        return Task(task.unit, _own(task.loss, spec.workdir, "task.loss", "mean"), metrics)
     if task == "regression":
         return Task("samples", _squared_error, {"mae": _absolute_error})
     unit = "images" if task == "image-classification" else "sequences"
     return Task(unit, functional.cross_entropy, {"accuracy": _correct})
+
+
+def _own(reference: str, workdir: str | None, key: str, kind: str) -> Measure:
+    """The user's callable, held to giving one number: the ``kind`` over the batch."""
+    callable_ = resolve(reference, workdir, key)
+
+    def measure(outputs: Tensor, targets: Tensor) -> Tensor:
+        value = callable_(outputs, targets)
+        if isinstance(value, int | float) and kind == "sum":
+            return torch.tensor(value, device=outputs.device)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise RequestError(
+                f"{key}: {reference} gave {found}, not a tensor with one number",
+                fix=f"return the {kind} over the batch",
+            )
+        return value.reshape(())
+
+    return measure
 
 
 def _correct(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
 from mlrun.backends.torch.data.sampler import Indices
-from mlrun.errors import RunFailedError
+from mlrun.errors import RequestError, RunFailedError
 
 Key = tuple[int, int]
 """(epoch, index of the sample): all that a sample's augmentation may depend on, with the seed."""
@@ -150,6 +150,13 @@ class _Unreadable:
 
 
 @dataclass(frozen=True)
+class _Misfit:
+    """Like _Unreadable: the samples were read, but make no batch."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class _Reader:
     """Reads whole batches, in the main process or in a loader worker."""
 
@@ -160,20 +167,31 @@ class _Reader:
     def __len__(self) -> int:
         return len(self.chosen)
 
-    def __getitems__(self, keys: list[Key]) -> Batch | _Unreadable:
+    def __getitems__(self, keys: list[Key]) -> Batch | _Unreadable | _Misfit:
         samples = []
         for epoch, index in keys:
-            sample = int(self.chosen[index])
-            _seed_all(self.seed, epoch, sample)
+            number = int(self.chosen[index])
+            _seed_all(self.seed, epoch, number)
             try:
-                samples.append(self.dataset[sample])
+                samples.append(self.dataset[number])
             except OSError as error:
-                return _Unreadable(sample, str(error))
+                return _Unreadable(number, str(error))
             except Exception as error:
                 place = traceback.extract_tb(error.__traceback__)[-1]
-                return _Unreadable(sample, f"{error!r} at {place.filename}:{place.lineno}")
-        inputs, targets = default_collate(samples)
+                return _Unreadable(number, f"{error!r} at {place.filename}:{place.lineno}")
+        for sample in samples:
+            if not isinstance(sample, tuple | list) or len(sample) != 2:
+                return _Misfit(f"a sample is {_described(sample)}, not (inputs, target)")
+        try:
+            inputs, targets = default_collate(samples)
+        except (RuntimeError, TypeError, ValueError) as error:
+            return _Misfit(f"samples don't make a batch: {str(error).splitlines()[0]}")
         return Batch(inputs, targets, len(keys))
+
+
+def _described(sample: Any) -> str:
+    kind = type(sample).__name__
+    return f"a {kind} of {len(sample)}" if isinstance(sample, tuple | list) else f"of type {kind}"
 
 
 def _seed_all(seed: int, epoch: int, sample: int) -> None:
@@ -187,7 +205,12 @@ def _as_is(batch: Any) -> Any:
     return batch
 
 
-def _checked(batch: Batch | _Unreadable) -> Batch:
+def _checked(batch: Batch | _Unreadable | _Misfit) -> Batch:
+    if isinstance(batch, _Misfit):
+        raise RequestError(
+            f"data.source: {batch.reason}",
+            fix="let the Dataset give (inputs, target), tensors or numbers of one shape for all samples",
+        )
     if isinstance(batch, _Unreadable):
         raise RunFailedError(
             f"sample {batch.index} can't be read: {batch.reason}",

@@ -47,9 +47,14 @@ def failure_place(failure: FailureEvent) -> str:
 def _failures(run: Run) -> Iterator[Text]:
     cause = run.cause or run.failures[0]
     yield Text.assemble("  ", (f"{failure_place(cause)}: ", "bold"), (text.clean(cause.message), "red"))
-    for line in cause.last_lines:
-        yield Text.assemble(("  │ ", "red"), text.clean(line))
-    rest = [f for f in run.failures if f is not cause]
+    said = {line.strip() for line in cause.message.splitlines()}
+    if not said.issuperset(line.strip() for line in cause.last_lines):
+        for line in cause.last_lines:
+            yield Text.assemble(("  │ ", "red"), text.clean(line))
+    same = [f for f in run.failures if f is not cause and f.message == cause.message]
+    if same:
+        yield Text(f"  the same: {', '.join(failure_place(f) for f in same)}", style="dim")
+    rest = [f for f in run.failures if f.message != cause.message]
     if rest:
         yield Text("  then, as consequences:", style="dim")
     for failure in rest:
@@ -94,7 +99,9 @@ def _next(run: Run, summary: dict[str, Any]) -> Iterator[Text]:
     checkpoint = summary.get("checkpoint")
     if checkpoint is None:
         return
-    yield _line("go on", f"mlrun resume {Path(folder).name}")
+    complete = (summary.get("status"), summary.get("reason")) == ("done", "complete")
+    more = f" --set steps={2 * summary['step']}" if complete else ""  # there is nothing left otherwise
+    yield _line("go on", f"mlrun resume {Path(folder).name}{more}")
     yield _line("load", f'safetensors.torch.load_file("{_near(checkpoint)}/model.safetensors")')
 
 

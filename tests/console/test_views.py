@@ -15,7 +15,7 @@ from mlrun.console import open_console
 from mlrun.console.frame import frame, last_frame
 from mlrun.console.model import Run
 from mlrun.errors import RequestError
-from mlrun.protocol import LogEvent, decode, encode
+from mlrun.protocol import FailureEvent, LogEvent, StateEvent, SummaryEvent, decode, encode
 
 REPLAY = Path(__file__).with_name("replay.py")
 
@@ -62,6 +62,37 @@ def test_plain_names_the_first_cause_then_the_consequences(training):
     end = out[out.index("\nfailed  resnet") :]
     cause = end.index("rank 2 on mac-3, step 32: killed by SIGKILL")
     assert cause < end.index("MemoryError") < end.index("consequences") < end.index("rank 0 on mac-1")
+
+
+def test_one_mistake_on_every_rank_is_told_once():
+    text = "data.path: there is no folder data\n  Fix: correct data.path"
+    events = [
+        StateEvent("starting", {"name": "job", "world_size": 3, "run_dir": "runs/job-1"}, time=1.0),
+        FailureEvent("refused", text, last_lines=text.splitlines(), time=2.0, rank=1, host="mac"),
+        *(FailureEvent("refused", text, consequence=True, time=2.0, rank=r, host="mac") for r in (0, 2)),
+    ]
+    out = shown("plain", events)
+    end = out[out.index("\nfailed  job") :]
+    assert end.count("there is no folder data") == 1
+    assert "the same: rank 0 on mac, rank 2 on mac" in end
+    assert "consequences" not in end
+
+
+def test_a_complete_run_goes_on_with_more_steps():
+    summary = {
+        "name": "job",
+        "status": "done",
+        "reason": "complete",
+        "step": 40,
+        "checkpoint": "runs/job-1/c",
+    }
+    started = StateEvent("starting", {"name": "job", "world_size": 1, "run_dir": "runs/job-1"}, time=1.0)
+
+    def end(**changes):
+        return shown("plain", [started, SummaryEvent({**summary, **changes}, time=2.0)])
+
+    assert "mlrun resume job-1 --set steps=80\n" in end()
+    assert "mlrun resume job-1\n" in end(status="stopped", reason="stopped")
 
 
 def test_plain_warns_of_who_holds_the_others_back(training):

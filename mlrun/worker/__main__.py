@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mlrun.allreduce.communicator import Communicator
-from mlrun.allreduce.links import Listener
+from mlrun.allreduce.links import LinkError, Listener
 from mlrun.allreduce.ways import to_neighbours
 from mlrun.backends import registry
-from mlrun.errors import ExitCode, MlrunError, RequestError
+from mlrun.errors import ExitCode, MlrunError, RefusedError, RequestError
 from mlrun.protocol import (
     Assignment,
     Event,
@@ -190,10 +190,18 @@ def _describe_neighbours(assignment: Assignment) -> None:
 
 
 def _listener(start: WorkerStart) -> Listener:
-    """Where neighbours reach this worker: on the interfaces chosen for it, or on this host alone."""
+    """Where neighbours reach this worker: on the interfaces chosen for it, or on this host alone.
+
+    Raises:
+        RefusedError: an address is gone, or no port is free.
+    """
     ends = start.listen or [LinkEnd("127.0.0.1")]
     ports = range(start.ports[0], start.ports[-1] + 1) if start.ports else None
-    return Listener([end.address for end in ends], ports, [end.interface for end in ends])
+    try:
+        return Listener([end.address for end in ends], ports, [end.interface for end in ends])
+    except LinkError as error:
+        fix = "give network.ports a free port for each worker of a host" if ports else None
+        raise RefusedError(str(error), fix=fix) from error
 
 
 if __name__ == "__main__":

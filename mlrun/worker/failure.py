@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 from mlrun.allreduce.communicator import AbortedError, DeadlineError, PeerLostError
+from mlrun.allreduce.links import LinkError
 from mlrun.errors import MlrunError, RefusedError, RequestError
 from mlrun.protocol import FailureEvent
 from mlrun.worker.verdict import VerdictError
@@ -34,6 +35,7 @@ def failure_event(error: BaseException, rank: int) -> FailureEvent:
 
 _COMPLAINTS: tuple[tuple[type[Exception], str, bool], ...] = (
     (DeadlineError, "timeout", False),
+    (LinkError, "timeout", False),
     (PeerLostError, "lost-host", True),
     (AbortedError, "exception", True),
 )

@@ -195,7 +195,10 @@ class HelloReply(Message):
 
 @dataclass(frozen=True, slots=True)
 class Pong(Message):
+    """Answer to a Ping: its ``sent``, and the time on the agent's host."""
+
     sent: float
+    time: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The run folder: everything a run leaves behind, and where it is found again.
 
-``spec.yaml`` (the spec as run), ``events.jsonl``, ``rank-K.log``, ``checkpoints/``, ``timeline.json`` and
-``summary.json``.
+``spec.yaml`` (the spec as run), ``events.jsonl``, ``rank-K.log``, ``checkpoints/``, ``timeline.json``,
+``summary.json`` and ``tensorboard/``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -122,15 +122,20 @@ def write_summary(run_dir: Path, summary: dict[str, Any]) -> None:
     write_atomically(run_dir / SUMMARY_FILE, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
 
 
-def merge_timelines(run_dir: Path) -> None:
-    """One Chrome trace of all ranks, from the ``timeline-rank-K.json`` of each."""
+def merge_timelines(run_dir: Path, ahead_s: Mapping[int, float]) -> None:
+    """One Chrome trace of all ranks on one clock, from the ``timeline-rank-K.json`` of each.
+
+    ``ahead_s``: by rank, how far its host's clock is ahead of that one clock.
+    """
     parts = sorted(run_dir.glob("timeline-rank-*.json"))
     if not parts:
         return
     events: list[Any] = []
     for part in parts:
         trace = json.loads(part.read_text(encoding="utf-8"))
-        events += trace["traceEvents"] if isinstance(trace, dict) else trace
+        shift = 1e6 * ahead_s.get(int(part.stem.rpartition("-")[2]), 0.0)
+        for event in trace["traceEvents"] if isinstance(trace, dict) else trace:
+            events.append({**event, "ts": event["ts"] - shift} if "ts" in event else event)
     write_atomically(run_dir / TIMELINE_FILE, json.dumps({"traceEvents": events}))
 
 

@@ -140,7 +140,7 @@ class Agent:
         elif isinstance(message, Plan | Stop):
             self._channels.send_all(message)
         elif isinstance(message, Ping):
-            self._pipe.send(Pong(message.sent))
+            self._pipe.send(Pong(message.sent, time.time()))
             self._channels.send_all(message)
         elif isinstance(message, Kill) and self._team is not None:
             await self._team.end()

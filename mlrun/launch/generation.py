@@ -38,6 +38,7 @@ from mlrun.protocol import (
     LogEvent,
     Message,
     Ping,
+    Pong,
     ProtocolError,
     StartWorkers,
     StateEvent,
@@ -173,6 +174,15 @@ class Generation:
             self._record.show(failure)
         return self._exit_code()
 
+    def clocks_ahead(self) -> dict[int, float]:
+        """By rank: seconds that its host's clock is ahead of this machine's, where that is known."""
+        return {
+            assignment.rank: at.clock.ahead_s
+            for at in self._stations
+            for assignment in at.assignments
+            if at.remote is not None and at.clock.ahead_s is not None
+        }
+
     async def _start_agents(self) -> None:
         """All at once; what is wrong with any host is said of all of them together."""
         errors: dict[str, MlrunError] = {}
@@ -218,6 +228,8 @@ class Generation:
         try:
             while (message := await at.transport.receive()) is not None:
                 at.heard = time.monotonic()
+                if isinstance(message, Pong):
+                    at.clock.heard(message, time.time())
                 await self._inbox.put((at, message))
             why = "its agent ended"
             if words := await at.transport.last_words():
@@ -291,6 +303,7 @@ class Generation:
                 fix="install the same mlrun on both",
             )
         at.reply = reply
+        at.transport.send(Ping(time.time()))  # The clocks are compared while the host is still idle.
         facts = {other.name: other.reply.facts for other in self._stations if other.reply is not None}
         if self._phase is Phase.GREETING and len(facts) == len(self._stations):
             for warning in agree(facts, self._spec.framework):
@@ -304,7 +317,7 @@ class Generation:
         try:
             code = None
             if any(at.remote is not None for at in self._stations):
-                code = await asyncio.to_thread(manifest, Path(self._workdir))
+                code = await asyncio.to_thread(manifest, Path(self._workdir), self._spec.ship)
             await asyncio.gather(*(self._prepare_one(at, code) for at in self._stations))
         except MlrunError as error:
             await self._inbox.put((first, error))
@@ -468,10 +481,11 @@ class Generation:
         if not self._failures:
             return self._interrupted or ExitCode.DONE
         cause = self._failures.in_order()[0]
+        if cause.kind != "refused":
+            return ExitCode.RUN_FAILED
         exited = self._exits.get(cause.rank) if cause.rank is not None else None
-        if cause.kind == "refused" and exited is not None and exited.exit_code in (2, 3):
-            return ExitCode(exited.exit_code)
-        return ExitCode.RUN_FAILED
+        asked_wrongly = exited is not None and exited.exit_code == ExitCode.REQUEST_WRONG
+        return ExitCode.REQUEST_WRONG if asked_wrongly else ExitCode.REFUSED
 
 
 async def _cancel(tasks: list[asyncio.Future[Any]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import math
 import signal
 import threading
@@ -84,7 +85,8 @@ def resume(
     ``hosts``: where to train now, when not where it did before.
 
     Raises:
-        RequestError: no such run, no checkpoint in it, or overrides that change the model or the data.
+        RequestError: no such run, no checkpoint in it, nothing left to train, or overrides that change the
+            model or the data.
     """
     run_dir = runs.find(runs_dir, run)
     before = load(run_dir / runs.SPEC_FILE)
@@ -100,6 +102,7 @@ def resume(
     checkpoint = runs.latest_checkpoint(run_dir)
     if checkpoint is None:
         raise RequestError(f"{run_dir.name} has no checkpoint to go on from", fix="launch it again")
+    _refuse_complete(run_dir, before, spec)
     resolved = resolve(spec, np)
     was = resolve(before, None).world_size
     if was != resolved.world_size:
@@ -107,6 +110,20 @@ def resume(
     view = open_console(console)
     runs.write_spec(run_dir, resolved.spec)
     return _Run(resolved, run_dir, view, lease_s, smoke=False).see_through(resume_from=checkpoint)
+
+
+def _refuse_complete(run_dir: Path, before: JobSpec, spec: JobSpec) -> None:
+    """A run at its end has nothing to go on with unless more is asked for; its summary stays as it is."""
+    path = run_dir / runs.SUMMARY_FILE
+    summary = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    key = "steps" if spec.steps is not None else "epochs"
+    was, now = getattr(before, key), getattr(spec, key)
+    complete = (summary.get("status"), summary.get("reason")) == ("done", "complete")
+    if complete and was is not None and now <= was:
+        raise RequestError(
+            f"{run_dir.name} is complete: {summary['step']} steps",
+            fix=f"to train longer: mlrun resume {run_dir.name} --set {key}={2 * now}",
+        )
 
 
 class _Run:
@@ -127,7 +144,8 @@ class _Run:
         try:
             self._announce(resume_from)
             exit_code = self._train_or_tell(resume_from)
-            runs.merge_timelines(self._run_dir)
+            ahead = self._generation.clocks_ahead() if self._generation is not None else {}
+            runs.merge_timelines(self._run_dir, ahead)
             summary = self._record.summary.build(exit_code)
             runs.write_summary(self._run_dir, summary)
             self._record.show(SummaryEvent(summary))

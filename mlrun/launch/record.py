@@ -1,4 +1,4 @@
-"""One stream of events to all who want it: events.jsonl, the console and the summary."""
+"""One stream of events to all who want it: events.jsonl, the console, the summary and TensorBoard."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from mlrun import runs
 from mlrun.console import Console
 from mlrun.errors import RunFailedError
+from mlrun.launch.scalars import open_scalars
 from mlrun.launch.summary import Summary
 from mlrun.protocol import Event
 
@@ -18,6 +19,7 @@ class Record:
         self.summary = summary
         self._console = console
         self._log = runs.EventLog(run_dir)
+        self._scalars = open_scalars(run_dir)
 
     def show(self, event: Event) -> None:
         """Write, show and count one event.
@@ -33,7 +35,11 @@ class Record:
             ) from error
         self.summary.add(event)
         self._console.show(event)
+        if self._scalars is not None:
+            self._scalars.add(event)
 
     def close(self) -> None:
         self._log.close()
         self._console.close()
+        if self._scalars is not None:
+            self._scalars.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mlrun.agent.code import Manifest
 from mlrun.hosts import Host
+from mlrun.launch.clock import HostClock
 from mlrun.launch.remote import Remote
 from mlrun.launch.ssh import SshTransport
 from mlrun.launch.transport import LocalTransport, Transport
@@ -37,6 +38,7 @@ class Station:
     run_dir: str
     """The run's folder on that host."""
     heard: float = field(default_factory=time.monotonic)
+    clock: HostClock = field(default_factory=HostClock)
     started: bool = False
     reply: HelloReply | None = None
     ready: Ready | None = None

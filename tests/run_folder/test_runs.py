@@ -73,11 +73,23 @@ def test_events_after_a_torn_line_are_whole(tmp_path: Path) -> None:
 
 
 def test_timelines_become_one(tmp_path: Path) -> None:
-    runs.merge_timelines(tmp_path)
+    runs.merge_timelines(tmp_path, {})
     assert not (tmp_path / runs.TIMELINE_FILE).exists()
     for rank in range(2):
         text = json.dumps({"traceEvents": [{"pid": rank, "name": "forward"}]})
         (tmp_path / f"timeline-rank-{rank}.json").write_text(text)
-    runs.merge_timelines(tmp_path)
+    runs.merge_timelines(tmp_path, {})
     merged = json.loads((tmp_path / runs.TIMELINE_FILE).read_text())
     assert [event["pid"] for event in merged["traceEvents"]] == [0, 1]
+
+
+def test_timelines_are_put_on_one_clock(tmp_path):
+    for rank in (0, 1):
+        events = [
+            {"name": "process_name", "ph": "M", "pid": rank},
+            {"name": "step", "ph": "X", "pid": rank, "ts": 5e6 + 2e6 * rank, "dur": 1e6},
+        ]
+        (tmp_path / f"timeline-rank-{rank}.json").write_text(json.dumps({"traceEvents": events}))
+    runs.merge_timelines(tmp_path, {1: 2.0})
+    merged = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
+    assert [event.get("ts") for event in merged] == [None, 5e6, None, 5e6]

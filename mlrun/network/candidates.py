@@ -33,10 +33,14 @@ class Candidate:
         return max((end.kind for end in self.ends), key=_promise)
 
     @property
+    def is_scoped(self) -> bool:
+        """Whether these are link-local IPv6 addresses."""
+        return "%" in self.ends[0].address
+
+    @property
     def order(self) -> tuple[int, int]:
         """Sorts candidates, the most promising first: IPv4, then IPv6, then link-local IPv6."""
-        scoped = "%" in self.ends[0].address
-        return _promise(self.kind), 2 if scoped else 1 if ":" in self.ends[0].address else 0
+        return _promise(self.kind), 2 if self.is_scoped else 1 if ":" in self.ends[0].address else 0
 
 
 def usable(facts: Mapping[str, Any], only: Collection[str]) -> list[Address]:
@@ -52,10 +56,18 @@ def usable(facts: Mapping[str, Any], only: Collection[str]) -> list[Address]:
 
 
 def on_one_subnet(mine: Sequence[Address], theirs: Sequence[Address]) -> list[Candidate]:
-    """The pairs that need no router, one for each pair of interfaces: the most promising first."""
+    """The pairs that need no router, one for each pair of interfaces: the most promising first.
+
+    Every interface has a link-local IPv6 address, so these tell nothing of who shares a cable: they are for
+    interfaces that have nothing else in common with the other host.
+    """
     found: dict[tuple[str, str], Candidate] = {}
-    for candidate in sorted(_pairs(mine, theirs), key=lambda c: c.order):
-        if candidate.network is not None:
+    near = [candidate for candidate in _pairs(mine, theirs) if candidate.network is not None]
+    for candidate in sorted((c for c in near if not c.is_scoped), key=lambda c: c.order):
+        found.setdefault(candidate.interfaces, candidate)
+    joined = [{candidate.interfaces[side] for candidate in found.values()} for side in (0, 1)]
+    for candidate in near:
+        if candidate.is_scoped and not any(candidate.interfaces[side] in joined[side] for side in (0, 1)):
             found.setdefault(candidate.interfaces, candidate)
     return list(found.values())
 

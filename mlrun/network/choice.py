@@ -14,7 +14,7 @@ from mlrun.protocol import LinkPath
 
 ALL_ORDERS_UP_TO = 8
 """Hosts for which every order of the ring is tried."""
-GOOD_ENOUGH = 0.8
+GOOD_ENOUGH = 0.6
 """Orders of the ring are alike when one is that fast compared with the other."""
 COMPARABLE = 0.7
 """A second cable helps when it is that fast compared with the first: bytes are shared out evenly."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mlrun.network.survey import Measured
 
 VALID_S = 3600.0
-_SLOWER, _FASTER = 4.0, 1 / 4
+_SLOWER, _FASTER = 8.0, 1 / 8
 """A round trip that changed by more is another cable, or a busy one."""
 
 

@@ -72,6 +72,8 @@ def test_pairs_of_one_subnet_come_first_and_ipv4_before_ipv6() -> None:
         (("en0", "en1"), "10.0.0.1"),
     ]
     assert ("en0", "en2") in [c.interfaces for c in routed(mine, theirs)]
+    bare = address("en9", "fe80::3%en9", None, 64), address("en9", "fe80::4%en9", None, 64)
+    assert [c.interfaces for c in on_one_subnet([*mine, bare[0]], [*theirs, bare[1]])][2:] == [("en9", "en9")]
     only_scoped = on_one_subnet(mine[:1], theirs[:1])
     assert [c.ends[0].address for c in only_scoped] == ["fe80::1%en5"]
 

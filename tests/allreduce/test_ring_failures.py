@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -115,11 +116,28 @@ def test_a_rank_that_closed_is_named() -> None:
         assert "rank 1 (host1) closed" in str(result)
 
 
-def test_everyone_may_close_in_any_order() -> None:
+def test_closing_waits_for_those_who_still_pass_through() -> None:
+    """Ranks 1, 3 and 5 have nothing to do and leave at once; what the others send goes through them."""
+    links = ring_links(6, sockets=2)
+
+    def work(rank: int) -> float:
+        ring = RingCommunicator(rank, 6, [f"host{each}" for each in range(6)], links[rank])
+        group = ring.split([0, 2, 4])
+        data = np.full(1000, 1.0, np.float32)
+        for _ in range(200 if group else 0):
+            data.fill(1)
+            group.all_reduce(Buffer.of(data)).wait()
+        ring.close()
+        return float(data[-1])
+
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(work, range(6))) == [3, 1, 3, 1, 3, 1]
+
+
+def test_nothing_goes_after_a_close() -> None:
     ring = make_ring(4)
     results_of(ring, lambda communicator: communicator.all_reduce(ones(100_000)).wait())
-    for communicator in ring:
-        communicator.close()
+    results_of(ring, lambda communicator: communicator.close())
     for communicator in ring:
         with pytest.raises(CommunicatorError, match="closed"):
             communicator.barrier()

@@ -1,5 +1,7 @@
 #include "engine.h"
 
+#include <algorithm>
+
 #include "kernels.h"
 #include "schedule.h"
 
@@ -8,7 +10,8 @@ namespace mlrun::ring {
 namespace {
 
 constexpr size_t kSmallUnderWay = 32;
-constexpr auto kFlushLimit = std::chrono::seconds(2);
+// How long a rank that has closed goes on passing frames on for those that haven't.
+constexpr auto kLingerLimit = std::chrono::seconds(5);
 
 std::shared_ptr<Group> whole_world(const Config& config) {
   auto group = std::make_shared<Group>();
@@ -310,13 +313,24 @@ void Engine::close() {
   goodbye.type = FrameType::Goodbye;
   goodbye.generation = config_.generation;
   goodbye.source = rank_;
-  if (!failed_ && size_ > 1) push_everywhere({goodbye, nullptr});
-  changed_.wait_for(lock, kFlushLimit, [&] {
-    for (const auto& link : links_) {
-      if (!link->closed && (!link->control.empty() || link->first().sending)) return false;
+  if (failed_ || size_ == 1) return;
+  departed_[static_cast<size_t>(rank_)] = true;
+  push_everywhere({goodbye, nullptr});
+  changed_.wait_for(lock, kLingerLimit, [&] { return failed_ || may_leave(); });
+}
+
+// Once every rank has said goodbye, and all of it has been passed on.
+bool Engine::may_leave() const {
+  bool all_closed = true;
+  for (const auto& link : links_) {
+    all_closed = all_closed && link->closed;
+    if (link->ended_ns != 0) continue;
+    if (!link->control.empty() || !link->forwarded.empty()) return false;
+    for (const auto& lane : link->lanes) {
+      if (lane->sending || lane->has_backlog()) return false;
     }
-    return true;
-  });
+  }
+  return all_closed || std::all_of(departed_.begin(), departed_.end(), [](bool gone) { return gone; });
 }
 
 std::vector<LinkCounters> Engine::counters() {

@@ -97,24 +97,30 @@ class Engine {
   Frame announcement_of(Operation& operation);
   void complete_if_ready(const std::shared_ptr<Operation>& operation, Lock& lock);
   void end(const std::shared_ptr<Operation>& operation);
+  bool may_leave() const;
   CallKey key_of(const Operation& operation) const;
   std::string who(int rank) const;
 
   // failure.cpp
   void fail(Failure failure, const std::string& text, Lock& lock);
   void free_waiters_once_told(Lock& lock);
-  void lost(Link& link, const Lane& lane, Lock& lock);
+  void tell(Link& link, Frame frame);
+  void lost_sending(Link& link, const Lane& lane, Lock& lock);
+  void lost_receiving(Link& link, const Lane& lane, Lock& lock);
+  void judge(Link& link, Lock& lock);
   void check_departed(Lock& lock);
   std::string where() const;
   std::string step_of(const Operation& operation) const;
   void watch();
-  void watch_links(int64_t now, Lock& lock);
+  void watch_link(Link& link, int64_t now, Lock& lock);
   void watch_operations(int64_t now, Lock& lock);
 
   // sending.cpp
   void send_loop(Link& link, Lane& lane);
   bool send_one(Link& link, Lane& lane, Lock& lock);
   bool send_control(Link& link, Lane& lane, Lock& lock);
+  bool send_heartbeat(Link& link, Lane& lane, Lock& lock);
+  bool send_frame(Link& link, Lane& lane, Frame frame, Lock& lock, bool now = false);
   bool send_forwarded(Link& link, Lane& lane, Lock& lock);
   bool send_stream(Link& link, Lane& lane, Lock& lock, bool now = false);
   Transfer write(Lane& lane, FrameHeader& header, const void* payload, bool now = false);

@@ -1,5 +1,6 @@
 // How a communicator fails: one first cause, told to every rank and every waiter. And the three timers: the silence of
 // a link, a rank that doesn't enter a call, and a call that all have entered and that moves no byte.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -10,7 +11,12 @@ namespace mlrun::ring {
 namespace {
 
 // How long a blocked frame may hold up the frame that tells the cause, and the caller's memory.
-constexpr int64_t kGraceNs = 30000000;
+constexpr int64_t kGraceNs = 60000000;
+// A link that ended without a word: the peer may have gone because of another rank, of which the other neighbour tells.
+constexpr int64_t kOtherSideNs = 200000000;
+// How long what still lies in the first socket may take to be read once the link is known to be broken.
+constexpr int64_t kHearOutNs = 1000000000;
+constexpr auto kJudgeEvery = std::chrono::milliseconds(10);
 
 int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
@@ -47,8 +53,7 @@ void Engine::fail(Failure failure, const std::string& text, Lock& lock) {
   for (auto& link : links_) {
     link->control.clear();
     link->forwarded.clear();
-    push_control(*link, frame);
-    wake_senders(*link);
+    tell(*link, frame);
     for (auto& lane : link->lanes) {
       lane->stop_receiving();
       lane->wake_receiver.notify_all();
@@ -62,12 +67,25 @@ void Engine::fail(Failure failure, const std::string& text, Lock& lock) {
   free_waiters_once_told(lock);
 }
 
+// Puts the cause on the wire at once; behind a frame that is under way, the sending thread does.
+void Engine::tell(Link& link, Frame frame) {
+  if (link.closed) return;
+  Lane& lane = link.first();
+  if (lane.sending || lane.has_backlog()) {
+    link.control.push_back(std::move(frame));
+  } else {
+    write(lane, frame.header, frame.payload.get(), true);
+  }
+  for (auto& each : link.lanes) each->wake_sender.notify_one();
+}
+
 // A waiter may end its process: what the neighbours should hear goes out first, within the grace.
 void Engine::free_waiters_once_told(Lock& lock) {
   if (!failed_ || told_) return;
   const bool in_time = now_ns() < give_up_ns_;
   for (const auto& link : links_) {
-    if (in_time && !link->closed && (!link->control.empty() || link->first().sending)) return;
+    const bool untold = !link->control.empty() || link->first().sending || link->first().has_backlog();
+    if (in_time && !link->closed && untold) return;
   }
   told_ = true;
   const auto under_way = operations_;
@@ -75,23 +93,36 @@ void Engine::free_waiters_once_told(Lock& lock) {
   changed_.notify_all();
 }
 
-// The link has ended or given up.
-void Engine::lost(Link& link, const Lane& lane, Lock& lock) {
+void Engine::lost_sending(Link& link, const Lane& lane, Lock& lock) {
   if (failed_ || stopping_ || link.closed) return;
+  if (link.ended_ns == 0) {
+    link.ended_ns = now_ns();
+    link.ended_why = lane.last_errno == 0 ? "the peer's process ended or closed it" : std::strerror(lane.last_errno);
+  }
+  judge(link, lock);
+  watch_.notify_all();
+}
+
+void Engine::lost_receiving(Link& link, const Lane& lane, Lock& lock) {
+  if (&lane == &link.first()) link.heard_out = true;
+  lost_sending(link, lane, lock);
+}
+
+// Why a link ended is told by what came before the end: a goodbye, or the cause, on the first socket. Another socket
+// or the sending side may notice the end sooner.
+void Engine::judge(Link& link, Lock& lock) {
+  if (failed_ || stopping_ || link.closed || link.ended_ns == 0) return;
   if (departed_[static_cast<size_t>(link.peer)]) {
+    if (!link.heard_out) return;
     link.closed = true;
     link.control.clear();
+    link.forwarded.clear();
     changed_.notify_all();
-    check_departed(lock);
     return;
   }
-  if (closing_) {
-    link.closed = true;
-    changed_.notify_all();
-  }
-  const std::string why =
-      lane.last_errno == 0 ? "the peer's process ended or closed it" : std::strerror(lane.last_errno);
-  fail(Failure::PeerLost, who(rank_) + " lost its link to " + who(link.peer) + ": " + why + where(), lock);
+  const int64_t patience = !link.heard_out ? kHearOutNs : links_.size() > 1 ? kOtherSideNs : 0;
+  if (now_ns() - link.ended_ns < patience) return;
+  fail(Failure::PeerLost, who(rank_) + " lost its link to " + who(link.peer) + ": " + link.ended_why + where(), lock);
 }
 
 // A call can't end when a rank that it still waits for has said goodbye.
@@ -135,7 +166,9 @@ void Engine::watch() {
   Lock lock(mutex_);
   int64_t before = now_ns();
   while (!stopping_) {
-    watch_.wait_for(lock, tick);
+    const bool judging = std::any_of(links_.begin(), links_.end(),
+                                     [](const auto& link) { return link->ended_ns != 0 && !link->closed; });
+    watch_.wait_for(lock, judging ? std::chrono::nanoseconds(kJudgeEvery) : tick);
     if (failed_) {
       const auto grace = std::chrono::nanoseconds(std::max<int64_t>(0, give_up_ns_ - now_ns()));
       watch_.wait_for(lock, grace, [&] { return told_ || stopping_; });
@@ -151,29 +184,30 @@ void Engine::watch() {
       }
     }
     before = now;
-    watch_links(now, lock);
+    for (auto& link : links_) watch_link(*link, now, lock);
     if (!failed_) watch_operations(now, lock);
   }
 }
 
-void Engine::watch_links(int64_t now, Lock& lock) {
-  for (auto& link : links_) {
-    if (link->closed || failed_) continue;
-    if (now - link->last_control_ns > to_ns(config_.heartbeat_s / 4)) {
-      FrameHeader header;
-      header.generation = config_.generation;
-      header.source = rank_;
-      header.destination = link->peer;
-      if (link->control.empty()) push_control(*link, {header, nullptr});
+// Each socket may go over a cable of its own, so each has a heartbeat.
+void Engine::watch_link(Link& link, int64_t now, Lock& lock) {
+  judge(link, lock);
+  if (failed_ || link.ended_ns != 0) return;
+  for (size_t index = 0; index < link.lanes.size() && !failed_; ++index) {
+    Lane& lane = *link.lanes[index];
+    // Whoever has said goodbye is no longer watched.
+    if (!closing_ && now - lane.last_sent_ns > to_ns(config_.heartbeat_s / 4)) {
+      lane.owes_heartbeat = true;
+      lane.wake_sender.notify_one();
     }
-    int64_t heard = 0;
-    for (auto& lane : link->lanes) heard = std::max<int64_t>(heard, lane->heard_ns);
-    if (now - heard > to_ns(config_.heartbeat_s) && !departed_[static_cast<size_t>(link->peer)]) {
-      fail(Failure::PeerLost,
-           who(rank_) + " has heard nothing from " + who(link->peer) + " for " + seconds(config_.heartbeat_s) +
-               ": it is stopped, off, or unreachable" + where(),
-           lock);
-    }
+    if (now - lane.heard_ns <= to_ns(config_.heartbeat_s) || departed_[static_cast<size_t>(link.peer)]) continue;
+    const std::string which = link.lanes.size() == 1 ? ""
+                                                     : " on connection " + std::to_string(index + 1) + " of " +
+                                                           std::to_string(link.lanes.size());
+    fail(Failure::PeerLost,
+         who(rank_) + " has heard nothing from " + who(link.peer) + " for " + seconds(config_.heartbeat_s) + which +
+             ": it is stopped, off, or unreachable" + where(),
+         lock);
   }
 }
 

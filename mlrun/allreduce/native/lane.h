@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <deque>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -65,6 +66,8 @@ class Lane {
   int64_t claimed_until_ns = 0;  // a caller makes its own progress: the receiving thread stays away
   std::condition_variable wake_receiver;
   bool prefers_forwarded = false;
+  bool owes_heartbeat = false;  // the engine's mutex
+  int64_t last_sent_ns = 0;     // the engine's mutex
   Pacer pacer;
   std::vector<char> send_scratch;
   std::vector<char> receive_scratch;
@@ -96,8 +99,10 @@ struct Link {
   // Guarded by the engine's mutex.
   std::deque<Frame> control;    // announcements, credits and the like, before any data
   std::deque<Frame> forwarded;  // data of other ranks
-  bool closed = false;          // the peer said goodbye and closed
-  int64_t last_control_ns = 0;
+  int64_t ended_ns = 0;         // when a socket of it was first found broken
+  std::string ended_why;
+  bool heard_out = false;  // the first socket has nothing more to say
+  bool closed = false;     // the peer said goodbye and closed
 
   Lane& first() { return *lanes.front(); }
 };

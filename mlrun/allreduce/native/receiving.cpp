@@ -93,7 +93,7 @@ bool Engine::receive_one(Link& link, Lane& lane) {
   FrameHeader header;
   if (lane.receive(&header, sizeof header) != Transfer::Done) {
     Lock lock(mutex_);
-    lost(link, lane, lock);
+    lost_receiving(link, lane, lock);
     return false;
   }
   if (!accept_header(link, header)) return false;
@@ -128,6 +128,7 @@ bool Engine::receive_one(Link& link, Lane& lane) {
       return true;
     case FrameType::Goodbye:
       departed_[static_cast<size_t>(header.source)] = true;
+      changed_.notify_all();
       check_departed(lock);
       return true;
     default:
@@ -172,7 +173,7 @@ bool Engine::read_payload(Link& link, Lane& lane, Frame& frame) {
     return verify(link, frame.header, frame.payload.get());
   }
   Lock lock(mutex_);
-  lost(link, lane, lock);
+  lost_receiving(link, lane, lock);
   return false;
 }
 
@@ -274,7 +275,7 @@ bool Engine::store(Link& link, Lane& lane, const Operation& operation, const Rec
     char* incoming = direct ? target : lane.receive_scratch.data();
     if (lane.receive(incoming, count * wire_item) != Transfer::Done) {
       Lock lock(mutex_);
-      lost(link, lane, lock);
+      lost_receiving(link, lane, lock);
       return false;
     }
     if (!verify(link, header, incoming)) return false;

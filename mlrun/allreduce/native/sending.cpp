@@ -86,6 +86,20 @@ Transfer Engine::write(Lane& lane, FrameHeader& header, const void* payload, boo
   return now ? lane.send_now(parts, count) : lane.send(parts, count);
 }
 
+// Writes one frame of another's making, without the mutex; false once the socket is broken.
+bool Engine::send_frame(Link& link, Lane& lane, Frame frame, Lock& lock, bool now) {
+  lane.last_sent_ns = now_ns();
+  lane.sending = true;
+  lock.unlock();
+  const Transfer transfer = write(lane, frame.header, frame.payload.get(), now);
+  lock.lock();
+  lane.sending = false;
+  if (closing_) changed_.notify_all();
+  free_waiters_once_told(lock);
+  if (transfer != Transfer::Done) lost_sending(link, lane, lock);
+  return transfer == Transfer::Done;
+}
+
 // The caller's thread writes its own announcements: that saves waking another one. It never waits for the socket.
 void Engine::send_control_now(Lock& lock) {
   for (auto& link : links_) {
@@ -93,15 +107,7 @@ void Engine::send_control_now(Lock& lock) {
     while (!link->control.empty() && !lane.sending && !failed_ && !lane.has_backlog()) {
       Frame frame = std::move(link->control.front());
       link->control.pop_front();
-      link->last_control_ns = now_ns();
-      lane.sending = true;
-      lock.unlock();
-      const Transfer transfer = write(lane, frame.header, frame.payload.get(), true);
-      lock.lock();
-      lane.sending = false;
-      if (closing_) changed_.notify_all();
-      free_waiters_once_told(lock);
-      if (transfer != Transfer::Done) lost(*link, lane, lock);
+      send_frame(*link, lane, std::move(frame), lock, true);
     }
     const bool left = !link->control.empty() || !link->forwarded.empty() || lane.has_backlog() || DirectSending::owed;
     if (left) lane.wake_sender.notify_one();
@@ -115,8 +121,9 @@ bool Engine::flush_backlog(Link& link, Lane& lane, Lock& lock) {
   const Transfer transfer = lane.send(nullptr, 0);
   lock.lock();
   lane.sending = false;
+  if (closing_) changed_.notify_all();
   free_waiters_once_told(lock);
-  if (transfer != Transfer::Done) lost(link, lane, lock);
+  if (transfer != Transfer::Done) lost_sending(link, lane, lock);
   return transfer == Transfer::Done;
 }
 
@@ -133,7 +140,8 @@ void Engine::send_loop(Link& link, Lane& lane) {
 bool Engine::send_one(Link& link, Lane& lane, Lock& lock) {
   if (flush_backlog(link, lane, lock)) return true;
   if (&lane == &link.first() && send_control(link, lane, lock)) return true;
-  if (failed_ || link.closed) return false;
+  if (failed_ || link.ended_ns != 0) return false;
+  if (send_heartbeat(link, lane, lock)) return true;
   lane.prefers_forwarded = !lane.prefers_forwarded;
   if (lane.prefers_forwarded) return send_forwarded(link, lane, lock) || send_stream(link, lane, lock);
   return send_stream(link, lane, lock) || send_forwarded(link, lane, lock);
@@ -143,31 +151,23 @@ bool Engine::send_control(Link& link, Lane& lane, Lock& lock) {
   if (link.control.empty()) return false;
   Frame frame = std::move(link.control.front());
   link.control.pop_front();
-  link.last_control_ns = now_ns();
-  lane.sending = true;
-  lock.unlock();
-  const Transfer transfer = write(lane, frame.header, frame.payload.get());
-  lock.lock();
-  lane.sending = false;
-  if (closing_) changed_.notify_all();
-  free_waiters_once_told(lock);
-  if (transfer != Transfer::Done) lost(link, lane, lock);
-  return transfer == Transfer::Done;
+  return send_frame(link, lane, std::move(frame), lock);
+}
+
+bool Engine::send_heartbeat(Link& link, Lane& lane, Lock& lock) {
+  if (!std::exchange(lane.owes_heartbeat, false)) return false;
+  FrameHeader header;
+  header.generation = config_.generation;
+  header.source = rank_;
+  header.destination = link.peer;
+  return send_frame(link, lane, {header, nullptr}, lock);
 }
 
 bool Engine::send_forwarded(Link& link, Lane& lane, Lock& lock) {
   if (link.forwarded.empty()) return false;
   Frame frame = std::move(link.forwarded.front());
   link.forwarded.pop_front();
-  lane.sending = true;
-  lock.unlock();
-  const Transfer transfer = write(lane, frame.header, frame.payload.get());
-  lock.lock();
-  lane.sending = false;
-  if (closing_) changed_.notify_all();
-  free_waiters_once_told(lock);
-  if (transfer != Transfer::Done) lost(link, lane, lock);
-  return transfer == Transfer::Done;
+  return send_frame(link, lane, std::move(frame), lock);
 }
 
 bool Engine::send_stream(Link& link, Lane& lane, Lock& lock, bool now) {
@@ -224,13 +224,13 @@ bool Engine::send_stream(Link& link, Lane& lane, Lock& lock, bool now) {
   free_waiters_once_told(lock);
   --operation->pins;
   if (transfer != Transfer::Done) {
-    lost(link, lane, lock);
+    lost_sending(link, lane, lock);
     complete_if_ready(operation, lock);
     return false;
   }
   stream->sent.add(position, position + count);
   operation->progressed.notify_all();
-  data_ns_ = operation->progress_ns = now_ns();
+  data_ns_ = operation->progress_ns = lane.last_sent_ns = now_ns();
   if (stream->finished()) --operation->unfinished_streams;
   if (stream->scratch_slots > 0 && !failed_) give_credit(*operation, *stream);
   complete_if_ready(operation, lock);

@@ -86,7 +86,7 @@ def loss(axes: Axes, told: History) -> None:
             right.plot(series.x, series.y, "o-", markersize=3, color="#2b7bba", label=name)
         more = right.get_legend_handles_labels()
         handles, labels = [*handles, *more[0]], [*labels, *more[1]]
-    axes.legend(handles, labels, loc="best")
+    _legend(axes, handles, labels)
 
 
 def time_split(axes: Axes, told: History) -> None:
@@ -101,7 +101,7 @@ def time_split(axes: Axes, told: History) -> None:
     axes.set_yticks(range(len(ranks)) if few else [], names if few else [])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3)
+    _legend(axes, *axes.get_legend_handles_labels())
 
 
 def _lines(axes: Axes, lines: Iterable[tuple[str, Series]]) -> None:
@@ -110,7 +110,12 @@ def _lines(axes: Axes, lines: Iterable[tuple[str, Series]]) -> None:
     for name, series in lines:
         axes.plot(series.x, series.y, linewidth=1.2 if few else 0.5, alpha=0.9, label=name)
     if few and axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="lower right", ncols=2)
+        _legend(axes, *axes.get_legend_handles_labels())
+
+
+def _legend(axes: Axes, handles: list[Any], labels: list[str]) -> None:
+    """Below the chart, where it hides nothing."""
+    axes.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=5)
 
 
 CHARTS: tuple[Draw, ...] = (throughput, use, loss, time_split)

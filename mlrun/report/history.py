@@ -41,11 +41,18 @@ class Host:
 
 @dataclass(slots=True)
 class Split:
-    """Seconds that a rank spent, over the whole run."""
+    """Seconds that a rank spent on its samples, over the whole run."""
 
+    samples: int = 0
     data: float = 0.0
     compute: float = 0.0
     waiting: float = 0.0
+
+    @property
+    def speed(self) -> float | None:
+        """Samples per second."""
+        seconds = self.data + self.compute + self.waiting
+        return self.samples / seconds if seconds > 0 else None
 
     @property
     def shares(self) -> tuple[float, float, float]:
@@ -87,6 +94,7 @@ class History:
         speed = self.rank_speed.setdefault(event.rank, Series())
         speed.add(at, event.samples / event.seconds if event.seconds > 0 else None)
         split = self.splits.setdefault(event.rank, Split())
+        split.samples += event.samples
         split.data += event.data_s
         split.compute += event.compute_s
         split.waiting += event.comm_s

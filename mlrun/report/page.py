@@ -122,14 +122,14 @@ def _ranks(told: History) -> str:
     rows = []
     for rank, worker in sorted(told.run.workers.items()):
         host = told.hosts.get(worker.host or "", Host())
-        speed, split = told.rank_speed.get(rank), told.splits.get(rank)
+        split = told.splits.get(rank)
         shares = [text.percent(share) for share in split.shares] if split else [text.UNKNOWN] * 3
         watts = host.watts.mean
         cells = [
             str(rank),
             worker.host or text.UNKNOWN,
             " ".join(part for part in (host.chip, worker.device) if part) or text.UNKNOWN,
-            text.speed(speed.mean if speed else None),
+            text.speed(split.speed if split else None),
             *shares,
             text.percent(host.gpu.mean),
             text.UNKNOWN if watts is None else f"{watts:.1f} W",

@@ -164,6 +164,18 @@ def test_resume_refuses_other_data(mlrun: Mlrun, spec: Spec) -> None:
     assert mlrun("resume", "last", "--set", "data.source=synthetic").finish() == 2
 
 
+def test_a_complete_run_goes_on_only_when_asked_for_more(mlrun: Mlrun, spec: Spec) -> None:
+    first = mlrun("launch", spec(steps=3))
+    assert first.finish() == 0
+    again = mlrun("resume", "last")
+    assert again.finish() == 2
+    assert again.events == []
+    assert first.summary["step"] == 3  # which reads summary.json again
+    more = mlrun("resume", "last", "--set", "steps=5")
+    assert more.finish() == 0
+    assert more.summary["step"] == 5
+
+
 def test_smoke_proves_that_a_checkpoint_goes_on(mlrun: Mlrun, spec: Spec) -> None:
     data = {"source": "imagefolder", "path": "nowhere", "image_size": 8, "classes": 10}
     job = spec(epochs=3, steps=None, smoke={"steps": 3}, data=data, model={"name": "mlp"})

@@ -81,3 +81,12 @@ def test_the_chosen_interfaces_carry_the_data() -> None:
         assert shares["en0"] < 0.4
         assert shares["en5"] + shares["en6"] < 0.01
         assert again["parameter_hash"] == summary["parameter_hash"]
+
+        # A cable between two Macs may have nothing but the link-local addresses that each gives itself.
+        for host in cluster.hosts.values():
+            host.batch("ip", [f"addr del {host.addresses['en5']}/24 dev en5"])
+        bare, sent, shares = train(cluster, work, "--interface", "en5")
+        (link,) = bare["links"]
+        assert all(address.startswith("fe80::") for address in link["addresses"][0])
+        assert shares["en5"] > 0.99
+        assert bare["parameter_hash"] == summary["parameter_hash"]

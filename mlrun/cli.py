@@ -254,8 +254,15 @@ def doctor(
     hosts: HostList = None,
     hostfile: Hostfile = None,
     framework: Annotated[str, typer.Option(help="torch, tensorflow or sim.")] = "torch",
+    device_check: Annotated[
+        bool, typer.Option("--device-check", help="Compare this machine's GPU with its CPU instead.")
+    ] = False,
 ) -> None:
     """Look for what would keep a run from starting, rung by rung; exit code 4 where something would."""
+    if device_check:
+        from mlrun.doctor.device import examine_device
+
+        raise typer.Exit(examine_device(typer.echo))
     from mlrun.doctor import command
     from mlrun.hosts import chosen_hosts
 
@@ -274,8 +281,9 @@ def init(
     from mlrun import starters
 
     target = path or Path(f"{kind}.yaml")
-    starters.write(kind, target, force=force)
-    typer.echo(f"wrote {target}; train it with: mlrun launch {target}")
+    written = starters.write(kind, target, force=force)
+    names = " and ".join(map(str, written))
+    typer.echo(f"wrote {names}; train it with: mlrun launch {target} -np 2")
 
 
 bench.register(app)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from mlrun.backends.base import Backend
 from mlrun.errors import RequestError
@@ -16,10 +18,20 @@ class _Entry:
     class_name: str
     needs: str | None
     """The import that must be installed, and the extra of the same name that installs it."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that it reads as it is imported; set together, unless the user set one of them."""
 
+
+# PyTorch lets MPS take 1.7 times the recommended memory: a job that is too large would swap, and not fail.
+_FAIL_INSTEAD_OF_SWAPPING = {
+    "PYTORCH_MPS_HIGH_WATERMARK_RATIO": "1.0",
+    "PYTORCH_MPS_LOW_WATERMARK_RATIO": "0.9",
+}
 
 _BACKENDS = {
-    "torch": _Entry("mlrun.backends.torch.backend", "TorchBackend", "torch"),
+    "torch": _Entry(
+        "mlrun.backends.torch.backend", "TorchBackend", "torch", environment=_FAIL_INSTEAD_OF_SWAPPING
+    ),
     "tensorflow": _Entry("mlrun.backends.tensorflow.backend", "TensorFlowBackend", "tensorflow"),
     "sim": _Entry("mlrun.backends.sim", "SimBackend", None),
 }
@@ -43,6 +55,8 @@ def create(framework: str) -> Backend:
         raise RequestError(
             f"framework {framework!r} isn't part of this version of mlrun", fix="use framework: torch"
         )
+    if os.environ.keys().isdisjoint(entry.environment):
+        os.environ.update(entry.environment)
     backend = getattr(importlib.import_module(entry.module), entry.class_name)()
     assert isinstance(backend, Backend)
     return backend

@@ -238,3 +238,50 @@ def use_collectives(communicator: Any) -> dict[str, Any]:
     found["scattered"] = given.item()
     dist.barrier()
     return found
+
+
+def step_with_hook(communicator: Any, hook: str) -> str:
+    """A step of DDP with a hook of torch's, or one of one's own; the error's text, or ``done``."""
+    import importlib  # noqa: PLC0415
+
+    import torch  # noqa: PLC0415
+    import torch.distributed as dist  # noqa: PLC0415
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook  # noqa: PLC0415
+    from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
+
+    from mlrun.backends.torch.process_group import init_process_group  # noqa: PLC0415
+
+    group = init_process_group(communicator)
+    model = DistributedDataParallel(torch.nn.Linear(64, 64))
+    module, _, name = hook.rpartition(".")
+    if hook == "own":
+        state: Any = group
+        chosen: Any = _reduces_in_a_callback
+    else:
+        chosen = getattr(
+            importlib.import_module(f"torch.distributed.algorithms.ddp_comm_hooks.{module}"), name
+        )
+        needs_state = module == "powerSGD_hook"
+        state = powerSGD_hook.PowerSGDState(group, start_powerSGD_iter=2) if needs_state else group
+    model.register_comm_hook(state, chosen)
+    try:
+        model(torch.ones(4, 64)).sum().backward()
+    except Exception as error:
+        return str(error)
+    finally:
+        communicator.abort("the test is over")
+        dist.destroy_process_group()
+    return "done"
+
+
+def _reduces_in_a_callback(group, bucket):  # type: ignore[no-untyped-def]
+    import threading  # noqa: PLC0415
+
+    import torch.distributed as dist  # noqa: PLC0415
+
+    attached = threading.Event()
+    group._completer.submit(lambda: attached.wait(DEADLINE_S))  # a completed future would call back at once
+    first = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+    then = first.then(lambda future: dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0])
+    attached.set()
+    return then

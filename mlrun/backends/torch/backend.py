@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ from mlrun.backends.torch.data.sampler import Sampler, cut, even_shares
 from mlrun.backends.torch.data.sources import make_source
 from mlrun.backends.torch.data.splits import Batch
 from mlrun.backends.torch.device import autocast, choose_device, device_name, set_threads
+from mlrun.backends.torch.device_check import require_agreement
+from mlrun.backends.torch.fallbacks import Fallbacks
 from mlrun.backends.torch.gradients import AfterBackward, Alone, GradientSync, Overlapped
+from mlrun.backends.torch.known_bad import known_bad
 from mlrun.backends.torch.models import Sizes, make_model
 from mlrun.backends.torch.process_group import MlrunProcessGroup, init_process_group
 from mlrun.backends.torch.tasks import make_task
@@ -32,6 +36,7 @@ from mlrun.backends.torch.updates import (
     optimizer_tensors,
 )
 from mlrun.errors import RequestError
+from mlrun.probe.system import facts
 from mlrun.spec import JobSpec
 
 
@@ -47,6 +52,8 @@ class TorchBackend(Backend):
         self._spec = spec
         self._threads = set_threads(spec.threads)
         self._device = choose_device(spec.device, local_rank)
+        self._fallbacks = Fallbacks()
+        self._examine_device()
         self._task = make_task(spec)
         self.unit = self._task.unit
         self._source = make_source(spec, self._device)
@@ -56,6 +63,16 @@ class TorchBackend(Backend):
         self._spans: list[Span] = []
         self._group: MlrunProcessGroup | None = None
         return self._join(communicator)
+
+    def _examine_device(self) -> None:
+        if self._device.type == "mps":
+            here = facts()
+            for each in known_bad(torch.__version__, here["release"], here["chip"]):
+                if not each.everywhere:
+                    warnings.warn(f"known of this torch, macOS and chip: {each}", stacklevel=3)
+            self._fallbacks.watch()
+        if self._spec.device_check and self._device.type != "cpu":
+            require_agreement(self._device, self._spec.precision)
 
     def rebind(self, communicator: Communicator | None) -> Shape:
         state = optimizer_tensors(self._updates.optimizer)
@@ -277,6 +294,8 @@ class TorchBackend(Backend):
 
     def close(self) -> None:
         self._source.close()
+        if (fallen_back := self._fallbacks.report()) is not None:
+            print(fallen_back)
         self._leave()
 
     def _leave(self) -> None:

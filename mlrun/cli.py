@@ -281,9 +281,8 @@ def init(
     from mlrun import starters
 
     target = path or Path(f"{kind}.yaml")
-    written = starters.write(kind, target, force=force)
-    names = " and ".join(map(str, written))
-    typer.echo(f"wrote {names}; train it with: mlrun launch {target} -np 2")
+    starters.write(kind, target, force=force)
+    typer.echo(f"wrote {target}; train it with: mlrun launch {target}")
 
 
 bench.register(app)

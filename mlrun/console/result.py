@@ -75,6 +75,8 @@ def _figures(run: Run, summary: dict[str, Any]) -> Iterator[Text]:
     if total is not None:
         each = "   ".join(f"rank {rank} {text.speed(speed)}" for rank, speed in sorted(speeds.items()))
         yield _line(f"{run.unit}/s", f"{text.speed(total)}" + (f"   {each}" if len(speeds) > 1 else ""))
+    if (told_of_links := _links(summary)) is not None:
+        yield _line("links", told_of_links)
     agree = summary.get("hashes_agree")
     if agree is not None and len(ranks) > 1:
         words = f"equal on all {len(ranks)} ranks" if agree else "DIFFER between ranks"
@@ -82,6 +84,18 @@ def _figures(run: Run, summary: dict[str, Any]) -> Iterator[Text]:
         yield _line(
             "parameters", f"{words}   {digest[:16]}" if digest else words, None if agree else "bold red"
         )
+
+
+def _links(summary: dict[str, Any]) -> str | None:
+    """The edge of the ring that all wait for; None where none was measured."""
+    links = summary.get("links") or []
+    measured = [link for link in links if link["bytes_per_s"] is not None]
+    if not measured:
+        return None
+    slowest = min(measured, key=lambda link: float(link["bytes_per_s"]))
+    which = f"slowest of {len(links)}: " if len(links) > 1 else ""
+    kind = f" over {slowest['kind']}" if slowest["kind"] else ""
+    return f"{which}{' → '.join(slowest['hosts'])}{kind}, {text.size(slowest['bytes_per_s'])}/s"
 
 
 def _speeds(run: Run, summary: dict[str, Any]) -> tuple[float | None, dict[int, float | None]]:

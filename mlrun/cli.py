@@ -281,8 +281,9 @@ def init(
     from mlrun import starters
 
     target = path or Path(f"{kind}.yaml")
-    starters.write(kind, target, force=force)
-    typer.echo(f"wrote {target}; train it with: mlrun launch {target}")
+    written = starters.write(kind, target, force=force)
+    names = " and ".join(map(str, written))
+    typer.echo(f"wrote {names}; train it with: mlrun launch {target} -np 2")
 
 
 bench.register(app)

@@ -69,6 +69,27 @@ def test_init_writes_a_valid_spec_and_never_overwrites(mlrun, tmp_path, monkeypa
     assert "model:" in path.read_text()
 
 
+@pytest.mark.parametrize("kind", starters.KINDS)
+def test_init_names_files_as_they_are_here(mlrun, tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    done = mlrun("init", kind, "job.yaml")
+
+    assert "mlrun launch job.yaml -np 2" in done.out
+    assert "mlrun launch job.yaml -np 2" in (tmp_path / "job.yaml").read_text()
+    assert "configs" not in (tmp_path / "job.yaml").read_text().split("\n", 1)[1]
+
+
+def test_the_script_that_init_writes_trains_and_code_is_never_overwritten(mlrun, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "script.yaml and mytask.py" in mlrun("init", "script").out
+    done = mlrun("launch", "script.yaml", "--smoke", "--console", "json")
+    assert json.loads(done.out.splitlines()[-1])["summary"]["status"] == "done"
+
+    (tmp_path / "mytask.py").write_text("mine = 1\n")
+    assert "mytask.py" not in mlrun("init", "script", "--force").out
+    assert (tmp_path / "mytask.py").read_text() == "mine = 1\n"
+
+
 def test_init_names_the_kinds_there_are(mlrun):
     done = mlrun("init", "resnet")
 

@@ -12,19 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from mlrun.agent.code import Manifest
 from mlrun.errors import ExitCode, MlrunError, RefusedError
-from mlrun.launch.agreement import agree
 from mlrun.launch.failures import Failures
-from mlrun.launch.linking import Linking
 from mlrun.launch.membership import Membership
+from mlrun.launch.preparation import Preparation, Stage
 from mlrun.launch.record import Record
-from mlrun.launch.resolve import Resolved, for_host
-from mlrun.launch.ship import manifest
+from mlrun.launch.resolve import Resolved
 from mlrun.launch.station import Ready, Station, station
-from mlrun.network.survey import Outbox
 from mlrun.protocol import (
-    PROTOCOL_VERSION,
     Bye,
     CheckpointEvent,
     Event,
@@ -40,7 +35,6 @@ from mlrun.protocol import (
     Ping,
     Pong,
     ProtocolError,
-    StartWorkers,
     StateEvent,
     Stop,
     WorkerExited,
@@ -60,7 +54,7 @@ class Phase(enum.Enum):
     """What is being waited for, and for how many seconds at most."""
 
     GREETING = 90.0
-    PREPARING = 3600.0
+    SENDING = 3600.0
     LINKING = 20.0
     STARTING = 300.0
     TRAINING = float("inf")
@@ -71,8 +65,8 @@ class Phase(enum.Enum):
     COLLECTING = float("inf")
 
 
-_BEFORE_WORKERS = (Phase.GREETING, Phase.PREPARING, Phase.LINKING)
-_BEFORE_TRAINING = (*_BEFORE_WORKERS, Phase.STARTING)
+_STAGES = {Stage.GREETING: Phase.GREETING, Stage.SENDING: Phase.SENDING, Stage.LINKING: Phase.LINKING}
+"""The phases in which no worker has been started yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,30 +97,25 @@ class Generation:
         self._spec = resolved.spec
         self._run_dir = run_dir
         self._record = record
-        self._resume_from = resume_from
         self._lease_s = lease_s
-        self._smoke = smoke
         self._run_id = f"{run_dir.name}-{secrets.token_hex(4)}"
         self._membership = Membership(resolved.spec, resolved.assignments, number)
         self._failures = Failures(self._membership.hosts)
         self._number = number
-        self._secret = secrets.token_hex(32)
-        self._linking: Linking | None = None
         self._warned = False
         self._exits: dict[int, WorkerExited] = {}
-        assert self._spec.workdir is not None
-        self._workdir = self._spec.workdir
         self._stations = [
             station(
                 host,
                 [a for a in resolved.assignments if a.host == host.name],
-                self._workdir,
+                str(self._spec.workdir),
                 run_dir,
                 self._run_id,
                 is_here=host.name in here,
             )
             for host in resolved.hosts
         ]
+        self._preparation = Preparation(resolved, self._stations, resume_from, record.show, smoke=smoke)
         self._tasks: list[asyncio.Future[None]] = []
         self._transfers: list[asyncio.Future[Any]] = []
         self._waiting: asyncio.Future[list[None]] | None = None
@@ -142,7 +131,7 @@ class Generation:
         self._interrupted = self._interrupted or exit_code
         if self._waiting is not None and (again or self._phase is Phase.GREETING):
             self._waiting.cancel()
-        if again or self._phase in _BEFORE_TRAINING:
+        if again or self._phase in (*_STAGES.values(), Phase.STARTING):
             self._say(f"{word}: ending now", "warning")
             self._kill()
         elif self._phase in (Phase.TRAINING, Phase.FINISHING):
@@ -268,9 +257,7 @@ class Generation:
             self._failed(item)
         elif isinstance(item, Event):
             self._told(at, at.here(item))
-        elif isinstance(item, HelloReply):
-            self._greeted(at, item)
-        elif isinstance(item, Ready | LinkListening | LinkMeasured):
+        elif isinstance(item, HelloReply | Ready | LinkListening | LinkMeasured):
             self._prepared(at, item)
         elif isinstance(item, WorkerHello):
             rank = next(a.rank for a in at.assignments if a.local_rank == item.local_rank)
@@ -295,99 +282,38 @@ class Generation:
         elif isinstance(event, CheckpointEvent) and at.remote is not None and not at.remote.busy:
             self._transfers.append(asyncio.ensure_future(at.remote.bring_checkpoints()))
 
-    def _greeted(self, at: Station, reply: HelloReply) -> None:
-        if reply.protocol_version != PROTOCOL_VERSION:
-            raise RefusedError(
-                f"{at.name} speaks version {reply.protocol_version} of mlrun's protocol, "
-                f"this machine {PROTOCOL_VERSION}",
-                fix="install the same mlrun on both",
-            )
-        at.reply = reply
-        at.transport.send(Ping(time.time()))  # The clocks are compared while the host is still idle.
-        facts = {other.name: other.reply.facts for other in self._stations if other.reply is not None}
-        if self._phase is Phase.GREETING and len(facts) == len(self._stations):
-            for warning in agree(facts, self._spec.framework):
-                self._say(warning, "warning")
-            self._enter(Phase.PREPARING)
-            self._transfers.append(asyncio.ensure_future(self._prepare()))
+    def _prepared(self, at: Station, item: HelloReply | Ready | LinkListening | LinkMeasured) -> None:
+        """One step nearer to the workers' start."""
+        if self._phase not in _STAGES.values():
+            return
+        before = self._preparation.stage
+        self._preparation.heard(at, item)
+        if self._preparation.stage is not before:
+            self._next_stage()
 
-    async def _prepare(self) -> None:
-        """Bring every host what its workers need; each says so in the inbox, or what is wrong."""
-        first = self._stations[0]
-        try:
-            code = None
-            if any(at.remote is not None for at in self._stations):
-                code = await asyncio.to_thread(manifest, Path(self._workdir), self._spec.ship)
-            await asyncio.gather(*(self._prepare_one(at, code) for at in self._stations))
-        except MlrunError as error:
-            await self._inbox.put((first, error))
-
-    async def _prepare_one(self, at: Station, code: Manifest | None) -> None:
-        await self._inbox.put((at, await at.prepare(self._workdir, code, self._resume_from)))
-
-    def _prepared(self, at: Station, item: Ready | LinkListening | LinkMeasured) -> None:
-        if isinstance(item, Ready):
-            at.ready = item
-            if self._phase is Phase.PREPARING and all(other.ready is not None for other in self._stations):
-                self._link()
-        elif self._phase is Phase.LINKING and self._linking is not None:
-            self._send_probes(self._linking, self._linking.heard(at.name, item))
-
-    def _link(self) -> None:
-        """Let the agents measure the links between them; one host has none."""
-        facts = {at.name: at.reply.facts for at in self._stations if at.reply is not None}
-        self._linking = Linking([at.host for at in self._stations], facts, self._spec, self._secret)
-        self._enter(Phase.LINKING)
-        self._send_probes(self._linking, self._linking.begin())
-
-    def _send_probes(self, linking: Linking, outbox: Outbox) -> None:
-        transports = {at.name: at.transport for at in self._stations}
-        for host, message in outbox:
-            transports[host].send(message)
-        if linking.done:
-            self._start_workers(linking)
-
-    def _place(self, linking: Linking) -> None:
-        """Give out the ranks in the order of the ring."""
-        assignments = linking.choose([a for at in self._stations for a in at.assignments])
-        for at in self._stations:
-            at.assignments = [a for a in assignments if a.host == at.name]
-        hosts = [a.host for a in assignments]
-        self._membership = Membership(self._spec, assignments, self._number, linking.paths(hosts))
-        self._failures = Failures(hosts)
+    def _next_stage(self) -> None:
+        stage = self._preparation.stage
+        if stage is Stage.SENDING:
+            self._transfers.append(asyncio.ensure_future(self._preparation.send_all(self._put)))
+        if stage is not Stage.COMPLETE:
+            self._enter(_STAGES[stage])
+            return
+        assignments = self._preparation.assignments
+        self._membership = Membership(self._spec, assignments, self._number, self._preparation.paths())
+        self._failures = Failures(self._membership.hosts)
         self._record.summary.placed(assignments)
-        for event in linking.announcement():
-            self._record.show(event)
+        self._preparation.start_workers()
+        self._enter(Phase.STARTING)
+
+    async def _put(self, at: Station, item: _Item) -> None:
+        await self._inbox.put((at, item))
 
     def _warn_of_links(self, parameters: int | None) -> None:
         """Once the size of the model is known, which is before the first step."""
-        if self._linking is not None and parameters is not None and not self._warned:
+        if parameters is not None and not self._warned:
             self._warned = True
-            for event in self._linking.warnings(self._membership.size, parameters):
+            for event in self._preparation.link_warnings(parameters):
                 self._record.show(event)
-
-    def _start_workers(self, linking: Linking) -> None:
-        self._place(linking)
-        for at in self._stations:
-            assert at.reply is not None
-            assert at.ready is not None
-            spec, notes = for_host(self._spec, len(at.assignments), at.reply.facts, smoke=self._smoke)
-            for note in notes:
-                self._record.show(LogEvent(note, host=at.name))
-            spec = spec.model_copy(update={"workdir": at.ready.workdir})
-            request = StartWorkers(
-                at.assignments,
-                spec.model_dump(mode="json"),
-                at.run_dir,
-                self._secret,
-                at.environment(self._spec.env),
-                at.ready.resume_from,
-                linking.listen(at.name, len(at.assignments)),
-                linking.ports,
-            )
-            at.transport.send(request)
-            at.at_work = True
-        self._enter(Phase.STARTING)
 
     def _listening(self, message: Listening) -> None:
         plan = self._membership.listening(message.rank, message.endpoints)
@@ -441,15 +367,13 @@ class Generation:
 
     def _overdue(self) -> None:
         waited = f"{self._phase.value:g} s"
-        if self._phase is Phase.GREETING:
-            hosts = ", ".join(at.name for at in self._stations if at.reply is None)
-            self._fail(f"the agent on {hosts} didn't answer within {waited}")
-        elif self._phase is Phase.PREPARING:
-            hosts = ", ".join(at.name for at in self._stations if at.ready is None)
-            self._fail(f"the code wasn't on {hosts} after {waited}")
-        elif self._phase is Phase.LINKING and self._linking is not None:
-            self._start_workers(self._linking)
+        if self._phase is Phase.LINKING:
+            self._preparation.settle_links()
+            self._next_stage()
             return
+        if self._phase in _STAGES.values():
+            what = self._preparation.stage.value
+            self._fail(f"waited {waited} for {self._preparation.awaited()} to {what}")
         elif self._phase is Phase.STARTING:
             self._fail(f"waited {waited} for {self._membership.awaited()}")
         elif self._phase is Phase.FINISHING:
@@ -462,7 +386,7 @@ class Generation:
         self._failures.said(FailureEvent("timeout", message))
 
     def _kill(self) -> None:
-        self._called_off = self._phase in _BEFORE_WORKERS
+        self._called_off = self._phase in _STAGES.values()
         self._tell_all(Kill())
         self._enter(Phase.KILLING)
 

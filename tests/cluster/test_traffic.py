@@ -35,8 +35,25 @@ NETWORKS = [
 
 def launch(cluster: Cluster, work: Path, *options: str) -> subprocess.CompletedProcess[str]:
     environment = {**cluster.launcher.environment(), "PYTHONPATH": str(CHECKOUT)}
-    argv = [sys.executable, "-m", "mlrun.cli", "launch", "traffic.yaml", "-H", "mac1,mac2", *options]
+    argv = [
+        sys.executable,
+        "-m",
+        "mlrun.cli",
+        "launch",
+        "traffic.yaml",
+        "-H",
+        ",".join(cluster.hosts),
+        *options,
+    ]
     return cluster.launcher.run([*argv, "--console", "plain"], cwd=work, timeout=240, env=environment)
+
+
+def events_of(cluster: Cluster, work: Path, *options: str) -> list[dict[str, Any]]:
+    """Train; what the run told."""
+    done = launch(cluster, work, *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = max((work / "runs").iterdir(), key=lambda folder: folder.stat().st_mtime_ns)
+    return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
 
 
 def train(cluster: Cluster, work: Path, *options: str) -> tuple[dict[str, Any], int, dict[str, float]]:
@@ -46,25 +63,26 @@ def train(cluster: Cluster, work: Path, *options: str) -> tuple[dict[str, Any], 
     """
     mac1 = cluster.hosts["mac1"]
     before = {name: mac1.byte_counts(name)[0] for name in mac1.addresses}
-    done = launch(cluster, work, *options)
-    assert done.returncode == 0, done.stdout + done.stderr
+    events = events_of(cluster, work, *options)
     carried = {name: mac1.byte_counts(name)[0] - count for name, count in before.items()}
-    run = max((work / "runs").iterdir(), key=lambda folder: folder.stat().st_mtime_ns)
-    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     sent: int = max(e["bytes_sent"] for e in events if e["type"] == "LinkEvent" and e["rank"] == 0)
-    summary: dict[str, Any] = json.loads((run / "summary.json").read_text())
+    summary: dict[str, Any] = events[-1]["summary"]
     assert cluster.leftovers() == {}
     return summary, sent, {name: count / sent for name, count in carried.items()}
 
 
+def prepare(cluster: Cluster, spec: str) -> Path:
+    for host in cluster.hosts.values():
+        host.install()
+    work = cluster.launcher.home / "work"
+    work.mkdir()
+    (work / "traffic.yaml").write_text(spec)
+    return work
+
+
 def test_the_chosen_interfaces_carry_the_data() -> None:
     with Cluster(2, NETWORKS) as cluster:
-        for host in cluster.hosts.values():
-            host.install()
-        work = cluster.launcher.home / "work"
-        work.mkdir()
-        (work / "traffic.yaml").write_text(SPEC)
-
+        work = prepare(cluster, SPEC)
         summary, sent, shares = train(cluster, work)
         assert sent > 100e6
         (link,) = summary["links"]
@@ -90,3 +108,17 @@ def test_the_chosen_interfaces_carry_the_data() -> None:
         assert all(address.startswith("fe80::") for address in link["addresses"][0])
         assert shares["en5"] > 0.99
         assert bare["parameter_hash"] == summary["parameter_hash"]
+
+
+def test_a_slow_edge_is_warned_of_before_the_first_step() -> None:
+    cable = Network("10.72.0.0/30", {"mac1": "en5", "mac2": "en5"}, mbit=1000)
+    with Cluster(3, [Network("10.71.0.0/24", "en0", mbit=40), cable]) as cluster:
+        work = prepare(cluster, SPEC.replace("[1024, 1024]", "[64]"))
+        events = events_of(cluster, work, "--set", "steps=3")
+        first_step = next(i for i, event in enumerate(events) if event["type"] == "StepEvent")
+        told = [e["text"] for e in events[:first_step] if e["type"] == "LogEvent" and e["level"] == "warning"]
+        slow = [text for text in told if "per step to average" in text]
+        assert [text.split(" over ")[0] for text in slow] == ["mac2 → mac3", "mac3 → mac1"]
+        assert all("over the best edge" in text for text in slow)
+        kinds = {e["kind"] for e in events if e["type"] == "LinkEvent"}
+        assert kinds == {"ethernet"}

@@ -58,18 +58,19 @@ def _place(worker: Worker) -> str:
 
 def _silent(run: Run, ranks: list[Worker]) -> Iterator[Finding]:
     """Each rank's silence by the clock of its own host, whose telemetry goes on."""
-    if not ranks or any(w.state != "training" or not w.recent for w in ranks):
+    if not ranks or any(w.state != "training" or not w.recent.events for w in ranks):
         return
     silences = [
-        run.of_host(w).time - w.recent[-1].time > max(SILENCE_S, 4 * w.recent[-1].seconds) for w in ranks
+        run.of_host(w).time - w.recent.events[-1].time > max(SILENCE_S, 4 * w.recent.events[-1].seconds)
+        for w in ranks
     ]
     if all(silences):
-        longest = max(run.of_host(w).time - w.recent[-1].time for w in ranks)
+        longest = max(run.of_host(w).time - w.recent.events[-1].time for w in ranks)
         yield Finding("silent", None, f"no rank has told of a step for {text.duration(longest)}")
 
 
 def _slower(run: Run, ranks: list[Worker]) -> Iterator[Finding]:
-    known = [(w, w.split) for w in ranks if w.split is not None and w.state == "training"]
+    known = [(w, w.steady_split) for w in ranks if w.steady_split is not None and w.state == "training"]
     if len(known) < 2 or len(known) < len(ranks):
         return
     for worker, split in known:

@@ -27,6 +27,8 @@ HISTORY = 240
 """Values kept for a sparkline: more than a wide terminal shows."""
 WINDOW_S = 3.0
 """Speeds are means over about this much training time, so that figures can be read."""
+STEADY_S = 10.0
+"""Ranks are compared over about this much training time, so that a hiccup makes no straggler."""
 
 
 _NOTHING = TelemetryEvent(time=0.0)
@@ -79,6 +81,43 @@ class Link:
 
 
 @dataclass(slots=True)
+class Window:
+    """The newest steps of one rank that make up ``length_s``, and their sums."""
+
+    length_s: float
+    events: deque[StepEvent] = field(default_factory=deque)
+    steps: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    data_s: float = 0.0
+    compute_s: float = 0.0
+    comm_s: float = 0.0
+
+    def add(self, event: StepEvent) -> None:
+        self.events.append(event)
+        self._count(event, 1)
+        while self.seconds - self.events[0].seconds >= self.length_s:
+            self._count(self.events.popleft(), -1)
+
+    def _count(self, event: StepEvent, sign: int) -> None:
+        self.steps += sign * event.steps
+        self.samples += sign * event.samples
+        self.seconds += sign * event.seconds
+        self.data_s += sign * event.data_s
+        self.compute_s += sign * event.compute_s
+        self.comm_s += sign * event.comm_s
+
+    @property
+    def split(self) -> Split | None:
+        """Of a mean step."""
+        if self.steps == 0:
+            return None
+        each = 1e3 / self.steps
+        # Sums of differences may come out a hair below nothing.
+        return Split(*(max(0.0, each * s) for s in (self.data_s, self.compute_s, self.comm_s)))
+
+
+@dataclass(slots=True)
 class Worker:
     """One rank."""
 
@@ -90,26 +129,21 @@ class Worker:
     """Samples per second."""
     speeds: deque[float] = field(default_factory=_history)
     split: Split | None = None
+    steady_split: Split | None = None
     links: dict[int, Link] = field(default_factory=dict)
     """By the neighbour's rank."""
-    recent: deque[StepEvent] = field(default_factory=deque)
+    recent: Window = field(default_factory=lambda: Window(WINDOW_S))
+    steady: Window = field(default_factory=lambda: Window(STEADY_S))
 
     def stepped(self, event: StepEvent) -> None:
-        self.recent.append(event)
-        while sum(e.seconds for e in self.recent) - self.recent[0].seconds >= WINDOW_S:
-            self.recent.popleft()
-        seconds = sum(e.seconds for e in self.recent)
-        steps = sum(e.steps for e in self.recent)
-        if seconds > 0:
-            self.speed = sum(e.samples for e in self.recent) / seconds
+        self.recent.add(event)
+        self.steady.add(event)
+        if self.recent.seconds > 0:
+            self.speed = self.recent.samples / self.recent.seconds
         if event.seconds > 0:
             self.speeds.append(event.samples / event.seconds)
-        if steps > 0:
-            self.split = Split(
-                1e3 * sum(e.data_s for e in self.recent) / steps,
-                1e3 * sum(e.compute_s for e in self.recent) / steps,
-                1e3 * sum(e.comm_s for e in self.recent) / steps,
-            )
+        self.split = self.recent.split or self.split
+        self.steady_split = self.steady.split or self.steady_split
 
 
 @dataclass(slots=True)

@@ -173,8 +173,8 @@ def _known(run: Run, worker: Worker) -> Iterator[Text]:
         yield Text("low power mode")
     if link is not None and link[1].rate is not None:
         yield _link(run, worker)
-    if (chip := _chip(run, worker)) != text.UNKNOWN:
-        yield Text(chip)
+    if told.chip is not None:
+        yield Text(told.chip)
 
 
 def _chip(run: Run, worker: Worker) -> str:

@@ -158,9 +158,9 @@ class Generation:
                 at.transport.send(Bye())
             await asyncio.gather(*(at.close(self._run_id) for at in self._stations))
             await _cancel(self._tasks)
-        await self._collect()
         for failure in self._failures.in_order():
             self._record.show(failure)
+        await self._collect()
         return self._exit_code()
 
     def clocks_ahead(self) -> dict[int, float]:
@@ -359,6 +359,9 @@ class Generation:
     def _settle(self) -> None:
         """Wait a moment for the true cause and for what the others say, then end what is left."""
         if self._phase is Phase.KILLING:
+            return
+        if self._phase in _STAGES.values():
+            self._kill()
             return
         if self._phase is not Phase.SETTLING:
             self._enter(Phase.SETTLING)

@@ -76,9 +76,10 @@ class Station:
             return event
         if isinstance(event, CheckpointEvent):
             return replace(event, path=self.remote.here(event.path))
-        if isinstance(event, StateEvent) and event.detail.get("checkpoint"):
-            path = self.remote.here(event.detail["checkpoint"])
-            return replace(event, detail={**event.detail, "checkpoint": path})
+        if isinstance(event, StateEvent):
+            there = {key: event.detail.get(key) for key in ("checkpoint", "resumed_from")}
+            here = {key: self.remote.here(path) for key, path in there.items() if path is not None}
+            return replace(event, detail={**event.detail, **here})
         return event
 
     def environment(self, env: dict[str, str | None]) -> dict[str, str]:

@@ -14,6 +14,7 @@ import pytest
 
 from mlrun.protocol import Bye, Hello, TelemetryEvent, decode, encode
 
+RECORDED = Path(__file__).with_name("recorded") / "tool.py"
 TIMEOUT_S = 60.0
 
 
@@ -129,3 +130,11 @@ def test_no_tool_outlives_an_agent_that_is_killed(host, mac):
     assert any("macmon" in " ".join(process.cmdline()) for process in started)
     agent.child.kill()
     assert psutil.wait_procs(started, timeout=20)[1] == []
+
+
+def test_two_nvidia_gpus_are_one_host_and_what_the_driver_refuses_is_unknown(host, tool_folder, monkeypatch):
+    (tool_folder / "pynvml.py").write_text(RECORDED.with_name("pynvml.py").read_text())
+    monkeypatch.setenv("PYTHONPATH", str(tool_folder))
+    told = host(tool_folder).until(lambda told: None not in (told.gpu_percent, told.gpu_watts))
+    assert (told.gpu_percent, told.gpu_memory_bytes, told.gpu_watts) == (60, 4_000_000_000, 400)
+    assert (told.thermal, told.chip) == ("throttled", None)

@@ -41,7 +41,10 @@ ANSWER_S = 2.0
 """How long the other end may be silent."""
 LONGEST_S = 1.0
 MOST_BYTES = 1 << 30
-MOST_PENDING = 64
+MOST_PENDING = 128
+"""Connections that are answered at once; one more drops the oldest."""
+MOST_DIALS = 32
+"""Probes made at once: macOS gives a process 256 open files."""
 ECHOES = 3
 _MAGIC = b"mlrunP1\n"
 _NONCE = _PROOF = 32
@@ -61,6 +64,7 @@ class LinkProbe:
 
     def __init__(self, secret: str) -> None:
         self._key = bytes.fromhex(secret)
+        self._dials = asyncio.Semaphore(MOST_DIALS)
         self._listeners: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._answering: dict[socket.socket, asyncio.Task[None]] = {}
@@ -79,6 +83,10 @@ class LinkProbe:
 
     async def measure(self, request: LinkTry) -> LinkMeasured:
         """Make one probe; a link that can't be used is an answer too."""
+        async with self._dials:
+            return await self._measure(request)
+
+    async def _measure(self, request: LinkTry) -> LinkMeasured:
         sock: socket.socket | None = None
         try:
             address, port = parse_endpoint(request.far)
@@ -218,27 +226,31 @@ async def _pump(sock: socket.socket, seconds: float) -> None:
 
 
 async def _count(sock: socket.socket, seconds: float) -> tuple[int, int]:
-    """Bytes and microseconds of what arrives within ``seconds`` of the first byte, without the warm-up."""
+    """Bytes and microseconds of what arrives within ``seconds`` of the first byte, without the warm-up.
+
+    The rate is over that time at least, not over the span in which bytes were read: on a busy host much may
+    come out of a buffer in an instant.
+    """
     buffer = memoryview(bytearray(_CHUNK))
     loop = asyncio.get_running_loop()
     await asyncio.wait_for(loop.sock_recv_into(sock, buffer), ANSWER_S)
-    first = time.perf_counter()
-    warm = last = first + _WARM_UP * seconds
+    warm_at = time.perf_counter() + _WARM_UP * seconds
+    warm: float | None = None
     count = 0
 
     async def take() -> None:
-        nonlocal warm, last, count
-        is_warm = False
+        nonlocal warm, count
         while (got := await loop.sock_recv_into(sock, buffer)) and count < MOST_BYTES:
-            now = time.perf_counter()
-            if is_warm:
-                count, last = count + got, now
-            elif now >= warm:
-                is_warm, warm, last = True, now, now
+            if warm is not None:
+                count += got
+            elif (now := time.perf_counter()) >= warm_at:
+                warm = now
 
     with suppress(asyncio.TimeoutError):
         await asyncio.wait_for(take(), seconds)
-    return count, round((last - warm) * 1e6)
+    if warm is None:
+        return 0, 0
+    return count, round(max(time.perf_counter() - warm, (1 - _WARM_UP) * seconds) * 1e6)
 
 
 async def _drain(sock: socket.socket) -> None:

@@ -297,7 +297,9 @@ class Run:
         return self.telemetry.get(worker.host or "", _NOTHING)
 
     def per_watt(self, worker: Worker) -> float | None:
-        """Samples per joule of the worker's host: its speed over what its GPU draws."""
+        """Samples per joule of the worker's host: its speed over its GPU's power. None where that idles."""
+        if self.use(worker)[0] != "GPU":
+            return None
         speeds = [w.speed for w in self.workers.values() if w.host == worker.host]
         watts, known = self.of_host(worker).gpu_watts, [speed for speed in speeds if speed is not None]
         return sum(known) / watts if watts and len(known) == len(speeds) else None

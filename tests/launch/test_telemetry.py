@@ -47,9 +47,7 @@ def test_the_figures_of_a_mac_arrive(
     told = known(run)
     host = told.of_host(told.workers[1])
     assert (host.gpu_percent, host.gpu_memory_bytes, host.chip) == (93, 6_000_000_000, "Apple M2 Max")
-    assert told.per_watt(told.workers[1]) == pytest.approx(
-        (told.workers[0].speed + told.workers[1].speed) / host.gpu_watts
-    )
+    assert told.per_watt(told.workers[1]) is None  # the power is that of a GPU, which doesn't train here
     run.process.send_signal(signal.SIGINT)
     assert run.finish() == 130
     assert '"gpu_percent":93.0' in (run.folder / "events.jsonl").read_text()

@@ -15,6 +15,8 @@ from mlrun.report.history import History, Series
 
 _FEW = 8
 """So many lines can be told apart and have a legend."""
+_POINTS = 600
+"""Of a line; a chart is about as many pixels wide."""
 _STYLE: Any = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -58,7 +60,7 @@ def throughput(axes: Axes, told: History) -> None:
     ranks = told.rank_speed
     lines = [(f"rank {rank}", series) for rank, series in sorted(ranks.items())]
     if len(ranks) > 1:
-        axes.plot(told.speed.x, told.speed.y, color="black", linewidth=1.8, label="all ranks")
+        _line(axes, told.speed, color="black", linewidth=1.8, label="all ranks")
     _lines(axes, lines)
     axes.set_ylim(bottom=0)
 
@@ -74,16 +76,16 @@ def loss(axes: Axes, told: History) -> None:
     axes.set(title="Loss and metrics", xlabel="step")
     shares = {n: s for n, s in told.metrics.items() if "loss" not in n}
     losses = {n: s for n, s in told.metrics.items() if "loss" in n}
-    axes.plot(told.loss.x, told.loss.y, color="#7b4fa3", label="training loss")
+    _line(axes, told.loss, color="#7b4fa3", label="training loss")
     for name, series in losses.items():
-        axes.plot(series.x, series.y, "o--", markersize=3, color="#b58bd6", label=name)
+        _line(axes, series, marker="o", linestyle="--", markersize=3, color="#b58bd6", label=name)
     handles, labels = axes.get_legend_handles_labels()
     if shares:
         right = axes.twinx()
         right.grid(visible=False)
         right.spines["right"].set_visible(True)
         for name, series in shares.items():
-            right.plot(series.x, series.y, "o-", markersize=3, color="#2b7bba", label=name)
+            _line(right, series, marker="o", markersize=3, color="#2b7bba", label=name)
         more = right.get_legend_handles_labels()
         handles, labels = [*handles, *more[0]], [*labels, *more[1]]
     _legend(axes, handles, labels)
@@ -104,11 +106,16 @@ def time_split(axes: Axes, told: History) -> None:
     _legend(axes, *axes.get_legend_handles_labels())
 
 
+def _line(axes: Axes, series: Series, **style: Any) -> None:
+    drawn = series.thinned(_POINTS)
+    axes.plot(drawn.x, drawn.y, **style)
+
+
 def _lines(axes: Axes, lines: Iterable[tuple[str, Series]]) -> None:
     lines = list(lines)
     few = len(lines) <= _FEW
     for name, series in lines:
-        axes.plot(series.x, series.y, linewidth=1.2 if few else 0.5, alpha=0.9, label=name)
+        _line(axes, series, linewidth=1.2 if few else 0.5, alpha=0.9, label=name)
     if few and axes.get_legend_handles_labels()[0]:
         _legend(axes, *axes.get_legend_handles_labels())
 

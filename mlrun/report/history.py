@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterable
@@ -22,6 +23,16 @@ class Series:
         if y is not None and math.isfinite(y):
             self.x.append(x)
             self.y.append(y)
+
+    def thinned(self, most: int) -> Series:
+        """At most ``most`` points, each the mean of its share: a week of seconds is too much to draw."""
+        if len(self.x) <= most:
+            return self
+        edges = [len(self.x) * i // most for i in range(most + 1)]
+        shares = [slice(a, b) for a, b in itertools.pairwise(edges)]
+        return Series(
+            [statistics.fmean(self.x[s]) for s in shares], [statistics.fmean(self.y[s]) for s in shares]
+        )
 
     @property
     def mean(self) -> float | None:

@@ -10,7 +10,7 @@ import pytest
 
 from mlrun.errors import RequestError
 from mlrun.protocol import encode
-from mlrun.report.history import history
+from mlrun.report.history import Series, history
 from mlrun.report.page import write_report
 
 training = runpy.run_path(str(Path(__file__).parents[1] / "console" / "replay.py"))["training"]
@@ -87,3 +87,11 @@ def test_the_course_of_a_run():
     assert told.splits[1].waiting < told.splits[0].waiting
     assert told.hosts["mac-2"].thermal == {"nominal", "heavy"}
     assert told.hosts["mac-1"].watts.mean == pytest.approx(0.4 * told.hosts["mac-1"].gpu.mean)
+
+
+def test_a_long_series_is_thinned_to_means():
+    series = Series([float(i) for i in range(1000)], [float(i % 2) for i in range(1000)])
+    thinned = series.thinned(100)
+    assert thinned.x[:2] == [4.5, 14.5]
+    assert thinned.y == [0.5] * 100
+    assert series.thinned(1000) is series

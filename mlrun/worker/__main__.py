@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from mlrun.allreduce.communicator import Communicator
 from mlrun.allreduce.links import LinkError, Listener
@@ -38,6 +39,9 @@ from mlrun.worker.verdict import VerdictError
 START_TIMEOUT_S = 60.0
 PLAN_TIMEOUT_S = 600.0
 """The plan comes once every worker listens, and the slowest host may take minutes to import its framework."""
+
+LOCAL_RANK = "MLRUN_LOCAL_RANK"
+"""Set by the agent, unless it started mpirun."""
 
 CLOSE_TIMEOUT_S = 5.0
 """The longest that a failed worker takes to say goodbye."""
@@ -153,18 +157,20 @@ def _run(worker: Worker) -> int:
         worker.train()
         return ExitCode.DONE
     except SystemExit as error:
-        _leave_within(CLOSE_TIMEOUT_S)
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        _leave_within(CLOSE_TIMEOUT_S, code)
         worker.abort(f"its code called sys.exit({error.code!r})")
-        raise
+        return code
     except Exception as error:
-        _leave_within(CLOSE_TIMEOUT_S)
+        code = error.exit_code if isinstance(error, MlrunError) else ExitCode.RUN_FAILED
+        _leave_within(CLOSE_TIMEOUT_S, code)
         worker.fail(error)
-        return error.exit_code if isinstance(error, MlrunError) else ExitCode.RUN_FAILED
+        return code
 
 
-def _leave_within(seconds: float) -> None:
+def _leave_within(seconds: float, exit_code: int) -> None:
     """A failed worker ends soon, even where a framework's threads or a broken engine won't let go."""
-    watchdog = threading.Timer(seconds, os._exit, [ExitCode.RUN_FAILED])
+    watchdog = threading.Timer(seconds, os._exit, [exit_code])
     watchdog.daemon = True
     watchdog.start()
 
@@ -175,7 +181,7 @@ def _local_rank() -> int:
     Raises:
         RequestError: neither said it.
     """
-    for variable in ("MLRUN_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"):
+    for variable in (LOCAL_RANK, "OMPI_COMM_WORLD_LOCAL_RANK"):
         if variable in os.environ:
             return int(os.environ[variable])
     raise RequestError("this worker wasn't told its local rank (MLRUN_LOCAL_RANK)")
@@ -204,5 +210,14 @@ def _listener(start: WorkerStart) -> Listener:
         raise RefusedError(str(error), fix=fix) from error
 
 
+def _leave(exit_code: int) -> NoReturn:
+    """A failed worker tells how it ended at once: a framework may take many seconds to be torn down."""
+    if exit_code != ExitCode.DONE and LOCAL_RANK in os.environ:  # mpirun wants MPI's own end
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(exit_code)
+    sys.exit(exit_code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _leave(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -144,4 +145,35 @@ def test_a_secret_passes_through_and_is_stored_nowhere(room: Cluster, work: Path
     stored = [path for path in last_run(work).rglob("*") if path.is_file()]
     assert stored
     assert not [path for path in stored if b"hush-hush-42" in path.read_bytes()]
+    assert room.leftovers() == {}
+
+
+def test_ctrl_c_stops_in_order_and_brings_the_checkpoint(room: Cluster, work: Path) -> None:
+    environment = {**room.launcher.environment(), "PYTHONPATH": str(CHECKOUT)}
+    argv = [
+        sys.executable,
+        "-m",
+        "mlrun.cli",
+        "launch",
+        "digits.yaml",
+        "-H",
+        "mac1,mac2",
+        "--console",
+        "plain",
+    ]
+    endless = ["--set", "steps=1000000", "--set", "evaluate=null", "--console", "plain"]
+    process = room.launcher.popen(
+        [*argv, *SHORT, *endless], cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if "step 1/" in line:
+            process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130, "".join(said)
+    summary = summary_of(last_run(work))
+    assert summary["status"] == "stopped"
+    assert (Path(summary["checkpoint"]) / "state.json").is_file()
+    assert Path(summary["checkpoint"]).is_relative_to(last_run(work))
     assert room.leftovers() == {}

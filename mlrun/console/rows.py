@@ -201,7 +201,8 @@ def _rest(run: Run, rest: list[Worker]) -> str:
     speeds = [w.speed for w in rest if w.speed is not None]
     told = [f"{len(rest)} more ranks"]
     if speeds:
-        told.append(f"{text.speed(min(speeds))} to {text.speed(max(speeds))} {run.unit}/s each")
+        low, high = text.speed(min(speeds)), text.speed(max(speeds))
+        told.append(f"{low if low == high else f'{low} to {high}'} {run.unit}/s each")
     uses = [run.use(w) for w in rest]
     known = [percent for _, percent in uses if percent is not None]
     if known:

@@ -114,6 +114,20 @@ def test_the_figures_of_a_host_stand_in_its_row(training):
             assert part in text, (width, part)
 
 
+def test_of_many_hosts_the_worst_come_first_and_the_rest_is_summed_up(training):
+    run = Run()
+    for event in list(training(64, 20))[:-1]:
+        run.apply(event)
+    terminal = Terminal(file=io.StringIO(), width=200, height=50)
+    terminal.print(frame(run, 200, 50, now=0.0))
+    lines = terminal.file.getvalue().splitlines()
+    assert len(lines) <= 50
+    heading = next(place for place, line in enumerate(lines) if line.startswith("  rank  host"))
+    assert lines[heading + 1].startswith("▲    1  mac-2 ")
+    assert lines[heading + 2].startswith("▲   63  mac-64 ")
+    assert any("more ranks, 512.0 images/s each, GPU " in line for line in lines)
+
+
 def test_live_without_a_terminal_is_plain(training):
     assert shown("live", training(1, 2)) == shown("plain", training(1, 2))
 

@@ -364,7 +364,7 @@ class FailureEvent(Event):
     """Something ended the run. The first one is the cause; the rest have ``consequence`` set."""
 
     kind: str
-    """exception | signal | exit | timeout | nonfinite | diverged | lost-host | refused"""
+    """exception | signal | exit | timeout | nonfinite | diverged | lost-host | request | refused"""
     message: str
     step: int | None = None
     last_lines: list[str] = field(default_factory=list)

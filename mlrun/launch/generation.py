@@ -48,6 +48,8 @@ LOOK_S = 1.0
 CERTAIN_S = 1.0
 """How long the others may still say something once the cause is known."""
 _QUEUE = 10_000
+_EXIT_CODES = {"request": ExitCode.REQUEST_WRONG, "refused": ExitCode.REFUSED}
+"""By the kind of the cause; a run that failed otherwise is RUN_FAILED."""
 
 
 class Phase(enum.Enum):
@@ -103,7 +105,6 @@ class Generation:
         self._failures = Failures(self._membership.hosts)
         self._number = number
         self._warned = False
-        self._exits: dict[int, WorkerExited] = {}
         self._stations = [
             station(
                 host,
@@ -323,7 +324,6 @@ class Generation:
 
     def _exited(self, message: WorkerExited) -> None:
         rank = message.rank
-        self._exits[rank] = message
         self._record.summary.exited(message)
         self._membership.exited(rank)
         if not self._our_doing(message):
@@ -407,12 +407,7 @@ class Generation:
     def _exit_code(self) -> ExitCode:
         if not self._failures:
             return self._interrupted or ExitCode.DONE
-        cause = self._failures.in_order()[0]
-        if cause.kind != "refused":
-            return ExitCode.RUN_FAILED
-        exited = self._exits.get(cause.rank) if cause.rank is not None else None
-        asked_wrongly = exited is not None and exited.exit_code == ExitCode.REQUEST_WRONG
-        return ExitCode.REQUEST_WRONG if asked_wrongly else ExitCode.REFUSED
+        return _EXIT_CODES.get(self._failures.in_order()[0].kind, ExitCode.RUN_FAILED)
 
 
 async def _cancel(tasks: list[asyncio.Future[Any]]) -> None:

@@ -22,7 +22,9 @@ def failure_event(error: BaseException, rank: int) -> FailureEvent:
     if isinstance(error, VerdictError):
         elsewhere = rank != error.culprits[0]
         return FailureEvent(error.kind, str(error), step=error.step, consequence=elsewhere)
-    if isinstance(error, RequestError | RefusedError):
+    if isinstance(error, RequestError):
+        return FailureEvent("request", str(error))
+    if isinstance(error, RefusedError):
         return FailureEvent("refused", str(error))
     if isinstance(error, MlrunError):
         return FailureEvent("exception", str(error))

@@ -158,7 +158,7 @@ def test_under_actions_a_failed_smoke_run_annotates_the_spec(mlrun, write, monke
 
     done = mlrun("launch", str(path), "--smoke", "--console", "json", "--runs-dir", str(tmp_path / "runs"))
     (note,) = annotations(done)
-    assert done.code == 1
+    assert done.code == 2
     assert note.startswith(f"::error file={path},line=1,col=1::rank 0 on localhost: ")
     assert "nowhere_module" in note
     assert json.loads(done.out.splitlines()[-1])["type"] == "SummaryEvent"

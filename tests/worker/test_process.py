@@ -215,7 +215,7 @@ def test_a_worker_whose_agent_is_gone_leaves_nothing(start):
 def test_a_wrong_request_is_a_sentence_without_a_traceback(start, tmp_path):
     (worker,) = start(model={"name": "resnet5000"})
     assert worker.end() == 2
-    assert worker.failure().kind == "refused"
+    assert worker.failure().kind == "request"
     assert "resnet5000" in worker.failure().message
     assert "Traceback" not in (tmp_path / "rank-0.log").read_text()
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from mlrun.allreduce.ways import total_rate
 from mlrun.errors import RefusedError
-from mlrun.network.candidates import end_of
-from mlrun.network.survey import Measured, Pair, Survey
+from mlrun.network.candidates import Measured, end_of
+from mlrun.network.survey import Pair, Survey
 from mlrun.protocol import LinkPath
 
 ALL_ORDERS_UP_TO = 8

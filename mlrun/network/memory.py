@@ -11,10 +11,9 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from mlrun.network.survey import Measured
+from mlrun.network.candidates import Measured
 
 VALID_S = 3600.0
 _SLOWER, _FASTER = 8.0, 1 / 8

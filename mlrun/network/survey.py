@@ -13,9 +13,9 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from mlrun.network.candidates import Candidate, end_of, on_one_subnet, routed
+from mlrun.network.candidates import Candidate, Measured, end_of, on_one_subnet, routed
 from mlrun.network.memory import Memory
 from mlrun.probe.addresses import Address
 from mlrun.protocol import LinkListen, LinkListening, LinkMeasured, LinkTry, Message
@@ -29,16 +29,6 @@ Pair = tuple[str, str]
 """Two hosts, in the order in which they were given."""
 Outbox = list[tuple[str, Message]]
 """Who is to be sent what."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A pair of addresses that works. ``dialler``: which end could open it, 0 or 1."""
-
-    candidate: Candidate
-    round_trip_s: float
-    dialler: int
-    bytes_per_s: float | None = None
 
 
 class Survey:

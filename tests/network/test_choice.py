@@ -7,10 +7,9 @@ import random
 
 import pytest
 
-from mlrun.network.candidates import Candidate, on_one_subnet, routed, usable
+from mlrun.network.candidates import Candidate, Measured, on_one_subnet, routed, usable
 from mlrun.network.choice import Edge, fastest, ring_order
 from mlrun.network.layout import ends_of_host, host_order, paths_of_ranks
-from mlrun.network.survey import Measured
 from mlrun.probe.addresses import Address
 from mlrun.protocol import LinkEnd, LinkPath
 

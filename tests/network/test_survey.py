@@ -16,9 +16,10 @@ import pytest
 
 from mlrun.agent.link_probe import LinkProbe
 from mlrun.errors import RefusedError
+from mlrun.network.candidates import Measured
 from mlrun.network.choice import choose
 from mlrun.network.memory import Memory
-from mlrun.network.survey import Measured, Survey
+from mlrun.network.survey import Survey
 from mlrun.probe.addresses import Address
 from mlrun.protocol import LinkEnd, LinkListen, LinkListening, LinkMeasured, LinkTry
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mlrun.allreduce.communicator import Communicator
 from mlrun.backends.base import Backend, Evaluation, Shape, Span, StepResult
-from mlrun.backends.torch import checkpoint, replicas
+from mlrun.backends.torch import autoload, checkpoint, replicas
 from mlrun.backends.torch.data.feed import Feed
 from mlrun.backends.torch.data.sampler import Sampler, cut, even_shares
 from mlrun.backends.torch.data.sources import make_source
@@ -91,6 +91,7 @@ class TorchBackend(Backend):
     def _join(self, communicator: Communicator | None) -> Shape:
         """Become a member of ``communicator``; parameters and buffers are those of its rank 0."""
         staging = self._spec.allreduce.staging
+        autoload.register()  # where torch's own autoloading of backends was switched off
         self._group = init_process_group(communicator, staging) if communicator is not None else None
         self._rank, self._size = (communicator.rank, communicator.size) if communicator else (0, 1)
         self._sync = self._make_sync()

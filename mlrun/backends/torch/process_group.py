@@ -43,10 +43,7 @@ def init_process_group(communicator: Communicator, staging: choice.Mode = "auto"
 
     ``staging`` is the spec's ``allreduce.staging``: how tensors of a GPU meet the ring.
     """
-    from mlrun.backends.torch import autoload  # noqa: PLC0415
-
     global _given  # noqa: PLW0603 - init_process_group has no argument for it
-    autoload.register()
     _given = communicator
     try:
         dist.init_process_group(

@@ -9,7 +9,7 @@ NATIVE := $(wildcard mlrun/*/native/*.h mlrun/*/native/*.cpp)
 CPP := $(NATIVE) $(wildcard tests/native/*.h tests/native/*.cpp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test cluster cluster-test lint types format macos-compile sanitize bench clean
+.PHONY: help install demo test cluster cluster-test lint types format macos-compile sanitize soak bench clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -44,6 +44,9 @@ macos-compile: $(INSTALLED) ## cross-compile the native core for macOS arm64
 
 sanitize: $(INSTALLED) ## the native core's own tests under the sanitizers
 	PATH="$(abspath $(BIN)):$$PATH" tools/sanitize.sh
+
+soak: $(INSTALLED) ## random collectives and faults on the ring, for 10 minutes
+	$(BIN)/python benchmarks/soak.py --minutes 10
 
 bench: $(INSTALLED) ## what mlrun costs over a bare PyTorch loop and over torchrun
 	$(BIN)/python benchmarks/overhead.py

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels.h"
+#include "pairwise.h"
 #include "schedule.h"
 
 namespace mlrun::ring {
@@ -131,7 +132,9 @@ void Engine::prepare(Operation& operation) {
   operation.sequence = request.kind == Kind::Send      ? group.sends[match]++
                        : request.kind == Kind::Receive ? group.receives[match]++
                                                        : group.next_sequence++;
-  operation.absent = direct ? 1 : group.ranks.size() - 1;
+  operation.pairwise = goes_pairwise(request, group, size_);
+  operation.present.resize(group.ranks.size());
+  operation.absent = direct ? 1 : operation.pairwise ? 2 : group.ranks.size() - 1;
   operation.small = !direct && group.size() > 1 && travels_with_announcement(request, group.size());
   FrameHeader& header = operation.header;
   header.type = FrameType::Announce;
@@ -186,6 +189,9 @@ void Engine::announce(Operation& operation) {
   if (size_ == 1) return;
   if (is_point_to_point(operation.request.kind)) {
     push_to(operation.group->ranks[static_cast<size_t>(operation.request.root)], frame);
+  } else if (operation.pairwise) {
+    push_to(first_partner(rank_), frame);
+    push_partial(operation);
   } else if (operation.group->id == 0) {
     push_everywhere(frame);
   } else {
@@ -193,6 +199,14 @@ void Engine::announce(Operation& operation) {
       if (peer != rank_) push_to(peer, frame);
     }
   }
+}
+
+// To the second partner, once the first one's data is in.
+void Engine::push_partial(Operation& operation) {
+  if (!operation.announced || operation.partial) return;
+  if (!operation.has_entered(static_cast<size_t>(first_partner(rank_)))) return;
+  operation.partial = partial_result(operation);
+  push_to(second_partner(rank_), *operation.partial);
 }
 
 Frame Engine::announcement_of(Operation& operation) {
@@ -230,7 +244,7 @@ void Engine::complete_if_ready(const std::shared_ptr<Operation>& operation, Lock
     if (operation->small) {
       operation->completing = true;
       lock.unlock();
-      finish_small(*operation);
+      operation->pairwise ? finish_pairwise(*operation) : finish_small(*operation);
       lock.lock();
     }
   }
@@ -247,6 +261,7 @@ void Engine::end(const std::shared_ptr<Operation>& operation) {
   for (auto& entry : operation->entries) {
     if (entry) entry->payload.reset();
   }
+  operation->partial.reset();
   operation->scratch = {};
   operation->ended.notify_all();
   if (closing_) changed_.notify_all();

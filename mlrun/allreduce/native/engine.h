@@ -94,6 +94,7 @@ class Engine {
   void prepare(Operation& operation);
   void announce_waiting();
   void announce(Operation& operation);
+  void push_partial(Operation& operation);
   Frame announcement_of(Operation& operation);
   void complete_if_ready(const std::shared_ptr<Operation>& operation, Lock& lock);
   void end(const std::shared_ptr<Operation>& operation);
@@ -114,6 +115,8 @@ class Engine {
   void watch();
   void watch_link(Link& link, int64_t now, Lock& lock);
   void watch_operations(int64_t now, Lock& lock);
+  bool watch_entry(Operation& operation, int64_t now, Lock& lock);
+  void say_present(const Operation& operation);
 
   // sending.cpp
   void send_loop(Link& link, Lane& lane);

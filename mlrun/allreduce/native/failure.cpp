@@ -211,6 +211,45 @@ void Engine::watch_link(Link& link, int64_t now, Lock& lock) {
   }
 }
 
+// Where announcements go to partners only, the others hear from a rank that waits in this way.
+void Engine::say_present(const Operation& operation) {
+  const Frame& own = *operation.entries[static_cast<size_t>(operation.group->me)];
+  Frame frame{own.header, allocate_payload(own.header.name_bytes)};
+  frame.header.payload_bytes = own.header.name_bytes;
+  frame.header.stream = kPresent;
+  copy(frame.payload.get(), own.payload.get(), own.header.name_bytes);
+  push_everywhere(std::move(frame));
+}
+
+// Not all have entered. False once that has failed the communicator.
+bool Engine::watch_entry(Operation& operation, int64_t now, Lock& lock) {
+  const bool direct = is_point_to_point(operation.request.kind);
+  if (operation.pairwise && operation.announced) say_present(operation);
+  std::string absent;
+  std::string unheard;
+  for (size_t index = 0; index < operation.entries.size(); ++index) {
+    const bool awaited = direct ? static_cast<int>(index) == operation.request.root : true;
+    const int rank = operation.group->ranks[index];
+    if (!awaited || rank == rank_ || operation.has_entered(index)) continue;
+    std::string& list = operation.present[index] ? unheard : absent;
+    list += (list.empty() ? "" : ", ") + who(rank);
+  }
+  if (absent.empty()) absent = unheard;
+  const double waited = static_cast<double>(now - operation.head_ns) * 1e-9;
+  if (waited > config_.entry_timeout_s) {
+    fail(Failure::Deadline,
+         who(rank_) + " waited " + seconds(config_.entry_timeout_s) + " in " + operation.describe() + " for " + absent +
+             " to enter it",
+         lock);
+    return false;
+  }
+  if (waited > std::min(60.0, config_.entry_timeout_s / 2) && !std::exchange(operation.warned, true)) {
+    std::fprintf(stderr, "mlrun: %s has waited %s in %s for %s to enter it\n", who(rank_).c_str(),
+                 seconds(waited).c_str(), operation.describe().c_str(), absent.c_str());
+  }
+  return true;
+}
+
 void Engine::watch_operations(int64_t now, Lock& lock) {
   std::map<uint32_t, bool> head_seen;
   for (const auto& [key, operation] : operations_) {
@@ -219,25 +258,7 @@ void Engine::watch_operations(int64_t now, Lock& lock) {
     if (!direct && std::exchange(head_seen[operation->group->id], true)) continue;
     if (operation->head_ns == 0) operation->head_ns = now;
     if (operation->absent > 0) {
-      std::string absent;
-      for (size_t index = 0; index < operation->entries.size(); ++index) {
-        const bool awaited = direct ? static_cast<int>(index) == operation->request.root : true;
-        const int rank = operation->group->ranks[index];
-        if (!awaited || operation->entries[index] || rank == rank_) continue;
-        absent += (absent.empty() ? "" : ", ") + who(rank);
-      }
-      const double waited = static_cast<double>(now - operation->head_ns) * 1e-9;
-      if (waited > config_.entry_timeout_s) {
-        fail(Failure::Deadline,
-             who(rank_) + " waited " + seconds(config_.entry_timeout_s) + " in " + operation->describe() + " for " +
-                 absent + " to enter it",
-             lock);
-        return;
-      }
-      if (waited > std::min(60.0, config_.entry_timeout_s / 2) && !std::exchange(operation->warned, true)) {
-        std::fprintf(stderr, "mlrun: %s has waited %s in %s for %s to enter it\n", who(rank_).c_str(),
-                     seconds(waited).c_str(), operation->describe().c_str(), absent.c_str());
-      }
+      if (!watch_entry(*operation, now, lock)) return;
       continue;
     }
     const int64_t since = std::max({operation->progress_ns, operation->head_ns, direct ? data_ns_ : 0});

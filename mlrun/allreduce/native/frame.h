@@ -16,6 +16,7 @@ constexpr uint32_t kMagic = 0x474e5252;
 constexpr uint8_t kVersion = 1;
 constexpr uint8_t kNoWire = 255;
 constexpr int32_t kEveryone = -1;
+constexpr uint8_t kPresent = 255;  // the stream of an announcement that carries nothing: its rank waits in the call
 
 struct FrameHeader {
   uint32_t magic = kMagic;

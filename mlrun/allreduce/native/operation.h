@@ -55,14 +55,17 @@ struct Operation {
   Request request;
   std::shared_ptr<Group> group;
   uint64_t sequence = 0;
-  FrameHeader header;  // as announced
-  bool small = false;  // the payload travels inside the announcements
+  FrameHeader header;     // as announced
+  bool small = false;     // the payload travels inside the announcements
+  bool pairwise = false;  // so it does, but to the partners of pairwise.h only
   bool announced = false;
 
   std::vector<std::unique_ptr<Stream>> streams;
   std::vector<char> scratch;
   // By rank of the group, once that rank has entered; a send or receive has its peer only.
   std::vector<std::optional<Frame>> entries;
+  std::optional<Frame> partial;  // of a pairwise call: what went to the second partner
+  std::vector<bool> present;     // of a pairwise call: who has said that it waits too
   size_t absent = 0;
   size_t unfinished_streams = 0;
 
@@ -80,7 +83,8 @@ struct Operation {
   int64_t head_ns = 0;  // since when its group has waited for nothing else
   bool warned = false;
 
-  bool has_entered(size_t group_rank) const { return entries[group_rank].has_value(); }
+  // In a pairwise call the second partner's entry stands for the rank behind it.
+  bool has_entered(size_t group_rank) const;
   std::string describe() const { return describe_call(header, request.name); }
 };
 

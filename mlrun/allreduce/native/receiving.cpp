@@ -206,6 +206,7 @@ void Engine::take_announcement(Frame frame, Lock& lock) {
     enter(operation, std::move(frame), lock);
     return;
   }
+  if (frame.header.stream == kPresent) return;
   const std::pair key{key_of(frame.header), frame.header.source};
   early_.emplace(key, std::move(frame));
 }
@@ -235,6 +236,10 @@ void Engine::enter(const std::shared_ptr<Operation>& operation, Frame frame, Loc
       return;
     }
   }
+  if (frame.header.stream == kPresent) {
+    if (operation->pairwise) operation->present[index] = true;
+    return;
+  }
   if (operation->entries[index]) return;
   operation->entries[index] = std::move(frame);
   operation->progress_ns = now_ns();
@@ -242,6 +247,7 @@ void Engine::enter(const std::shared_ptr<Operation>& operation, Frame frame, Loc
   for (auto& stream : operation->streams) {
     if (stream->to == source) wake_senders(link_towards(source));
   }
+  if (operation->pairwise) push_partial(*operation);
   complete_if_ready(operation, lock);
 }
 

@@ -22,6 +22,7 @@ Prepare = Callable[[np.ndarray[Any, Any], DType], Call]
 """Given the memory to sum over all ranks, in place."""
 
 CONNECT_S = 60.0
+WIRE = {None: None, "fp16": DType.FLOAT16, "bf16": DType.BFLOAT16}
 LIMIT_SEGMENT = 256 << 10
 
 
@@ -29,10 +30,11 @@ def ring(plan: Plan, rank: int, listener: Listener, secret: str) -> Prepare:
     from mlrun.allreduce import ring as engine  # noqa: PLC0415
 
     communicator = engine.from_plan(plan, rank, listener, secret)
+    wire_dtype = WIRE[plan.settings.get("wire_dtype")]
 
     def prepare(array: np.ndarray[Any, Any], dtype: DType) -> Call:
         buffer = Buffer.of(array, dtype)
-        return lambda: communicator.all_reduce(buffer).wait()
+        return lambda: communicator.all_reduce(buffer, wire_dtype=wire_dtype).wait()
 
     return prepare
 
@@ -98,6 +100,8 @@ def mpi(plan: Plan, rank: int, listener: Listener, secret: str) -> Prepare:
     kinds = {
         DType.FLOAT32: MPI.FLOAT,
         DType.FLOAT64: MPI.DOUBLE,
+        DType.INT8: MPI.INT8_T,
+        DType.UINT8: MPI.UINT8_T,
         DType.INT32: MPI.INT32_T,
         DType.INT64: MPI.INT64_T,
     }

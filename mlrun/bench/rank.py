@@ -27,6 +27,8 @@ STORED = {
     DType.FLOAT32: np.float32,
     DType.FLOAT64: np.float64,
     DType.FLOAT16: np.float16,
+    DType.INT8: np.int8,
+    DType.UINT8: np.uint8,
     DType.INT32: np.int32,
     DType.INT64: np.int64,
 }

@@ -37,23 +37,33 @@ _BACKENDS = {
 }
 
 
+def require_offered(framework: str) -> None:
+    """Say before anything starts that a framework can't be had, wherever it might be installed.
+
+    Raises:
+        RequestError: no such framework, or not part of this version.
+    """
+    entry = _BACKENDS.get(framework)
+    if entry is None:
+        raise RequestError(f"framework {framework!r} is unknown", fix=f"use one of {', '.join(_BACKENDS)}")
+    if not _exists(entry.module):
+        raise RequestError(
+            f"framework {framework!r} isn't part of this version of mlrun", fix="use framework: torch"
+        )
+
+
 def create(framework: str) -> Backend:
     """A new, unbuilt Backend of the framework.
 
     Raises:
         RequestError: no such framework, not part of this version, or not installed.
     """
-    entry = _BACKENDS.get(framework)
-    if entry is None:
-        raise RequestError(f"framework {framework!r} is unknown", fix=f"use one of {', '.join(_BACKENDS)}")
+    require_offered(framework)
+    entry = _BACKENDS[framework]
     if entry.needs is not None and importlib.util.find_spec(entry.needs) is None:
         raise RequestError(
             f"framework {framework!r} needs the package {entry.needs}, which isn't installed here",
             fix=f"pip install 'mlrun-ring[{entry.needs}]'",
-        )
-    if not _exists(entry.module):
-        raise RequestError(
-            f"framework {framework!r} isn't part of this version of mlrun", fix="use framework: torch"
         )
     if os.environ.keys().isdisjoint(entry.environment):
         os.environ.update(entry.environment)

@@ -86,3 +86,11 @@ def test_smoke_stays_on_this_machine_and_off_an_advertised_gpu() -> None:
     assert (spec.device, spec.threads) == ("cpu", 4)
     assert len(notes) == 1
     assert for_host(resolved.spec, 16, {"cores": 8, "virtual_machine": None}, smoke=True)[0].threads == 1
+
+
+@pytest.mark.parametrize(
+    "keys", [{"framework": "tensorflow"}, {"allreduce": {"engine": "horovod"}}], ids=["framework", "engine"]
+)
+def test_what_this_version_lacks_is_said_before_anything_starts(keys: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match="isn't part of this version of mlrun"):
+        resolve(job(**keys), 1)

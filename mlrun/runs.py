@@ -137,6 +137,8 @@ def merge_timelines(run_dir: Path, ahead_s: Mapping[int, float]) -> None:
         for event in trace["traceEvents"] if isinstance(trace, dict) else trace:
             events.append({**event, "ts": event["ts"] - shift} if "ts" in event else event)
     write_atomically(run_dir / TIMELINE_FILE, json.dumps({"traceEvents": events}))
+    for part in parts:
+        part.unlink()
 
 
 def read_events(run_dir: Path) -> Iterator[Event]:

@@ -8,10 +8,12 @@ by values that are the same bits everywhere, or by flags agreed between the rank
 from __future__ import annotations
 
 import math
+import platform
 import time
 from pathlib import Path
 from typing import Any
 
+import mlrun
 from mlrun.backends.base import Backend, Evaluation, Shape
 from mlrun.errors import RequestError
 from mlrun.protocol import CheckpointEvent, EvaluationEvent, LogEvent, StateEvent, StepEvent
@@ -268,7 +270,7 @@ class TrainingLoop:
             metrics=self._metrics,
             best=self._best.value,
             evaluations_since_best=self._best.evaluations_since,
-            versions=self._backend.versions(),
+            versions=self._versions(),
         )
 
     def _load(self, folder: Path) -> None:
@@ -337,7 +339,7 @@ class TrainingLoop:
             "checkpoint": str(self._saved[1]) if self._saved is not None else None,
             "skipped_steps": self._skipped,
             "device": self._shape.device,
-            "versions": self._backend.versions(),
+            "versions": self._versions(),
             "parameters": self._shape.parameters,
             "world_size": self._context.size,
             "batch_size": self._shape.batch_size,
@@ -345,6 +347,10 @@ class TrainingLoop:
         }
         self._state("done", **detail)
         return detail
+
+    def _versions(self) -> dict[str, Any]:
+        mine = {"mlrun": mlrun.__version__, "python": platform.python_version()}
+        return {**mine, **self._backend.versions()}
 
     @property
     def _epoch(self) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from mlrun import runs
 from mlrun.backends.base import Span
 
 STEPS = 20
@@ -60,5 +61,5 @@ class Timeline:
     def write(self, run_dir: Path) -> Path:
         """Write ``timeline-rank-K.json`` into the run folder."""
         path = run_dir / f"timeline-rank-{self._rank}.json"
-        path.write_text(json.dumps({"traceEvents": self._events}), encoding="utf-8")
+        runs.write_atomically(path, json.dumps({"traceEvents": self._events}))
         return path

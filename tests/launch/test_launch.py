@@ -22,6 +22,7 @@ def test_two_workers_train_one_model(mlrun: Mlrun, spec: Spec) -> None:
 
     assert run.finish() == 0
     summary = run.summary
+    assert {"mlrun", "python", "torch"} <= summary["versions"].keys()
     assert (summary["status"], summary["world_size"], summary["step"]) == ("done", 2, 8)
     assert summary["hashes_agree"] is True
     assert summary["parameter_hash"]

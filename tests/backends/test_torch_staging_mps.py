@@ -89,7 +89,8 @@ def reduced_on_two(holds_gil: bool = False, **settings: Any) -> list[Rank]:
                 listener.close()
     for result in results:
         for index, (bucket, size) in enumerate(zip(result, BUCKETS, strict=True)):
-            assert bucket.tolist() == [3.0 + 20 * index] * size, f"bucket {index} is wrong"
+            right = torch.full((size,), 3.0 + 20 * index)
+            assert torch.equal(bucket, right), f"bucket {index} is wrong"
     return ranks
 
 

@@ -6,6 +6,7 @@ What takes long to import is imported by the command that needs it, so that ``--
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -46,6 +47,7 @@ RunsDir = Annotated[Path, typer.Option("--runs-dir", metavar="DIR", help="Where 
 
 def main() -> NoReturn:
     """The entry point: errors for people become a message on stderr and an exit code."""
+    _open_closed_streams()
     try:
         _refuse_the_other_mlrun()
         app()
@@ -58,6 +60,18 @@ def main() -> NoReturn:
         typer.echo(_unexpected(error), err=True)
         sys.exit(ExitCode.RUN_FAILED)
     sys.exit(ExitCode.DONE)
+
+
+def _open_closed_streams() -> None:
+    """Started with a standard stream closed (``>&-``), the next file opened would become that stream."""
+    for name, mode, descriptor in (("stdin", "r", 0), ("stdout", "w", 1), ("stderr", "w", 2)):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != descriptor:
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8"))  # noqa: SIM115 (lasts as long as we do)
 
 
 def _refuse_the_other_mlrun() -> None:

@@ -100,12 +100,32 @@ def write_spec(run_dir: Path, spec: JobSpec) -> None:
 
 
 def latest_checkpoint(run_dir: Path) -> Path | None:
-    """The whole checkpoint with the highest step; unfinished ones have a leading dot."""
-    found = [
-        (json.loads(state.read_text(encoding="utf-8"))["step"], state.parent)
-        for state in (run_dir / CHECKPOINTS).glob(f"[!.]*/{STATE_FILE}")
-    ]
+    """The whole checkpoint with the highest step; unfinished ones have a leading dot.
+
+    Raises:
+        RequestError: one of them is damaged, so which is the latest can't be told.
+    """
+    found = [(_step_of(state), state.parent) for state in (run_dir / CHECKPOINTS).glob(f"[!.]*/{STATE_FILE}")]
     return max(found)[1] if found else None
+
+
+def _step_of(state: Path) -> int:
+    try:
+        return int(json.loads(state.read_text(encoding="utf-8"))["step"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RequestError(
+            f"{state} is damaged ({type(error).__name__}: {error})",
+            fix=f"remove {state.parent} to go on from another checkpoint of the run",
+        ) from error
+
+
+def read_summary(run_dir: Path) -> dict[str, Any]:
+    """The content of summary.json; empty where there is none that can be read."""
+    try:
+        summary = json.loads((run_dir / SUMMARY_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return summary if isinstance(summary, dict) else {}
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -132,7 +152,10 @@ def merge_timelines(run_dir: Path, ahead_s: Mapping[int, float]) -> None:
         return
     events: list[Any] = []
     for part in parts:
-        trace = json.loads(part.read_text(encoding="utf-8"))
+        try:
+            trace = json.loads(part.read_text(encoding="utf-8"))
+        except ValueError:
+            continue  # Its worker was killed while writing it; the others' are worth keeping.
         shift = 1e6 * ahead_s.get(int(part.stem.rpartition("-")[2]), 0.0)
         for event in trace["traceEvents"] if isinstance(trace, dict) else trace:
             events.append({**event, "ts": event["ts"] - shift} if "ts" in event else event)
@@ -161,12 +184,21 @@ def read_events(run_dir: Path) -> Iterator[Event]:
 
 
 class EventLog:
-    """``events.jsonl``, appended to: whole lines, each written out at once."""
+    """``events.jsonl``, appended to: whole lines, each written out at once.
+
+    Raises:
+        RequestError: it can't be written.
+    """
 
     def __init__(self, run_dir: Path) -> None:
         path = run_dir / EVENTS_FILE
-        _drop_torn_line(path)
-        self._file = path.open("ab", buffering=0)
+        try:
+            _drop_torn_line(path)
+            self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            raise RequestError(
+                f"can't write {path}: {error.strerror}", fix="allow writing there, or launch a new run"
+            ) from error
 
     def write(self, event: Event) -> None:
         self._file.write(encode(event))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import math
 import signal
 import threading
@@ -114,8 +113,7 @@ def resume(
 
 def _refuse_complete(run_dir: Path, before: JobSpec, spec: JobSpec) -> None:
     """A run at its end has nothing to go on with unless more is asked for; its summary stays as it is."""
-    path = run_dir / runs.SUMMARY_FILE
-    summary = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    summary = runs.read_summary(run_dir)
     key = "steps" if spec.steps is not None else "epochs"
     was, now = getattr(before, key), getattr(spec, key)
     complete = (summary.get("status"), summary.get("reason")) == ("done", "complete")

@@ -59,6 +59,34 @@ def test_the_latest_whole_checkpoint_counts(tmp_path: Path) -> None:
     assert runs.latest_checkpoint(tmp_path) == tmp_path / runs.CHECKPOINTS / "step-00000010"
 
 
+@pytest.mark.parametrize("content", [b"{bad", b"[]", b"{}", b"\xff", b'{"step": "x"}', b'{"step": null}'])
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, content: bytes) -> None:
+    folder = tmp_path / runs.CHECKPOINTS / "step-00000009"
+    folder.mkdir(parents=True)
+    (folder / runs.STATE_FILE).write_bytes(content)
+    with pytest.raises(RequestError, match=r"step-00000009.*damaged"):
+        runs.latest_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"{bad", b"[]", b"\xff", b""])
+def test_a_damaged_summary_says_nothing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / runs.SUMMARY_FILE).write_bytes(content)
+    assert runs.read_summary(tmp_path) == {}
+
+
+def test_events_that_cant_be_written_are_told(tmp_path: Path) -> None:
+    (tmp_path / runs.EVENTS_FILE).mkdir()
+    with pytest.raises(RequestError, match=r"can't write .*events\.jsonl"):
+        runs.EventLog(tmp_path)
+
+
+def test_a_torn_timeline_doesnt_spoil_the_others(tmp_path: Path) -> None:
+    (tmp_path / "timeline-rank-0.json").write_text('[{"ts": 1')
+    (tmp_path / "timeline-rank-1.json").write_text('[{"ts": 1}]')
+    runs.merge_timelines(tmp_path, {})
+    assert json.loads((tmp_path / runs.TIMELINE_FILE).read_text()) == {"traceEvents": [{"ts": 1.0}]}
+
+
 def test_events_after_a_torn_line_are_whole(tmp_path: Path) -> None:
     log = runs.EventLog(tmp_path)
     log.write(LogEvent("one"))

@@ -46,6 +46,9 @@ LOCAL_RANK = "MLRUN_LOCAL_RANK"
 CLOSE_TIMEOUT_S = 5.0
 """The longest that a failed worker takes to say goodbye."""
 
+EXIT_TIMEOUT_S = 15.0
+"""The longest that what the user's code left behind (threads, exit handlers) keeps a worker that is done."""
+
 
 class Worker:
     """The life of one rank."""
@@ -155,6 +158,7 @@ def main() -> int:
 def _run(worker: Worker) -> int:
     try:
         worker.train()
+        _leave_within(EXIT_TIMEOUT_S, ExitCode.DONE)
         return ExitCode.DONE
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -169,8 +173,15 @@ def _run(worker: Worker) -> int:
 
 
 def _leave_within(seconds: float, exit_code: int) -> None:
-    """A failed worker ends soon, even where a framework's threads or a broken engine won't let go."""
-    watchdog = threading.Timer(seconds, os._exit, [exit_code])
+    """A worker that is through ends, even where a framework's or the user's threads won't let go."""
+
+    def leave() -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(exit_code)
+
+    watchdog = threading.Timer(seconds, leave)
     watchdog.daemon = True
     watchdog.start()
 

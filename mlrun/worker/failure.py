@@ -32,7 +32,15 @@ def failure_event(error: BaseException, rank: int) -> FailureEvent:
         if isinstance(error, complaint):
             return FailureEvent(kind, str(error), consequence=consequence)
     lines = "".join(traceback.format_exception(error)).splitlines()[-LAST_LINES:]
-    return FailureEvent("exception", f"{type(error).__name__}: {error}", last_lines=lines)
+    return FailureEvent("exception", f"{type(error).__name__}: {_text_of(error)}", last_lines=lines)
+
+
+def _text_of(error: BaseException) -> str:
+    """What the error says; an error that can't even say that must not hide itself behind another."""
+    try:
+        return str(error)
+    except Exception as second:
+        return f"(its text can't be had: {type(second).__name__})"
 
 
 _COMPLAINTS: tuple[tuple[type[Exception], str, bool], ...] = (

@@ -67,6 +67,7 @@ def test_kill_9_of_one_of_four_ends_all_within_ten_seconds(mlrun: Mlrun, spec: S
     ("what", "kind", "message"),
     [
         ("raise", "exception", "ValueError: sample 17 is broken"),
+        ("raise speechless", "exception", "Speechless"),
         ("exit", "exit", "exit code 3"),
         ("leave", "exit", "exit code 0 before the training was done"),
     ],
@@ -82,6 +83,12 @@ def test_the_rank_at_fault_is_named(mlrun: Mlrun, spec: Spec, what: str, kind: s
     assert run.summary["failure"]["rank"] == 1
     if what == "raise":
         assert cause["last_lines"][-1] == "ValueError: sample 17 is broken"
+
+
+def test_a_thread_left_behind_doesnt_keep_a_run_that_is_done(mlrun: Mlrun, spec: Spec) -> None:
+    run = mlrun("launch", spec(trouble={"what": "linger"}), "-np", "1")
+    assert run.finish() == 0
+    assert run.summary["status"] == "done"
 
 
 def test_a_silent_rank_ends_the_run_and_is_named(mlrun: Mlrun, spec: Spec) -> None:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 
 from torch import Tensor, nn
+
+
+class SpeechlessError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
 
 
 class Trouble(nn.Module):
@@ -30,6 +36,10 @@ class Trouble(nn.Module):
     def make_trouble(self) -> None:
         if self.what == "raise":
             raise ValueError("sample 17 is broken")
+        if self.what == "raise speechless":
+            raise SpeechlessError
+        if self.what == "linger":
+            threading.Thread(target=time.sleep, args=[600]).start()
         if self.what == "exit":
             sys.exit(3)
         if self.what == "leave":

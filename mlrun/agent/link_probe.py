@@ -30,8 +30,10 @@ from mlrun.allreduce.tcp import (
     format_endpoint,
     parse_endpoint,
     plain,
+    receive_exactly,
     resolve,
     seen_through,
+    send_all,
     tcp_socket,
 )
 from mlrun.protocol import LinkEnd, LinkMeasured, LinkTry
@@ -106,17 +108,17 @@ class LinkProbe:
 
     async def _probe(self, sock: socket.socket, number: int, seconds: float) -> LinkMeasured:
         mine = secrets.token_bytes(_NONCE)
-        await _send(sock, _MAGIC + mine)
-        theirs, proof = await _receive(sock, _NONCE), await _receive(sock, _PROOF)
+        await send_all(sock, _MAGIC + mine)
+        theirs, proof = await receive_exactly(sock, _NONCE), await receive_exactly(sock, _PROOF)
         if not hmac.compare_digest(proof, self._proof(b"accept", mine, theirs)):
             raise _RefusedError("what answers there isn't an agent of this run")
-        await _send(sock, self._proof(b"dial", mine, theirs) + _REQUEST.pack(round(seconds * 1e3)))
+        await send_all(sock, self._proof(b"dial", mine, theirs) + _REQUEST.pack(round(seconds * 1e3)))
         round_trip_s = min([await _echo(sock) for _ in range(ECHOES)])
         if not seconds:
             return LinkMeasured(number, round_trip_s)
         pumping = asyncio.ensure_future(_pump(sock, seconds))
         try:
-            count, microseconds = _RESULT.unpack(await _receive(sock, _RESULT.size))
+            count, microseconds = _RESULT.unpack(await receive_exactly(sock, _RESULT.size))
         finally:
             pumping.cancel()
             with suppress(asyncio.CancelledError, OSError):
@@ -164,9 +166,9 @@ class LinkProbe:
         try:
             seconds = await asyncio.wait_for(self._admit(sock), ANSWER_S)
             for _ in range(ECHOES):
-                await _send(sock, await asyncio.wait_for(_receive(sock, 1), ANSWER_S))
+                await send_all(sock, await asyncio.wait_for(receive_exactly(sock, 1), ANSWER_S))
             if seconds:
-                await _send(sock, _RESULT.pack(*await _count(sock, min(seconds, LONGEST_S))))
+                await send_all(sock, _RESULT.pack(*await _count(sock, min(seconds, LONGEST_S))))
                 with suppress(asyncio.TimeoutError):  # what is still on its way would turn into a reset
                     await asyncio.wait_for(_drain(sock), ANSWER_S)
         except (OSError, EOFError, _RefusedError, asyncio.TimeoutError):
@@ -177,14 +179,14 @@ class LinkProbe:
 
     async def _admit(self, sock: socket.socket) -> float:
         """Check who connected; how many seconds they are going to send."""
-        if await _receive(sock, len(_MAGIC)) != _MAGIC:
+        if await receive_exactly(sock, len(_MAGIC)) != _MAGIC:
             raise _RefusedError
-        theirs, mine = await _receive(sock, _NONCE), secrets.token_bytes(_NONCE)
-        await _send(sock, mine + self._proof(b"accept", theirs, mine))
-        proof = await _receive(sock, _PROOF)
+        theirs, mine = await receive_exactly(sock, _NONCE), secrets.token_bytes(_NONCE)
+        await send_all(sock, mine + self._proof(b"accept", theirs, mine))
+        proof = await receive_exactly(sock, _PROOF)
         if not hmac.compare_digest(proof, self._proof(b"dial", theirs, mine)):
             raise _RefusedError
-        (milliseconds,) = _REQUEST.unpack(await _receive(sock, _REQUEST.size))
+        (milliseconds,) = _REQUEST.unpack(await receive_exactly(sock, _REQUEST.size))
         return float(milliseconds) / 1e3
 
     def _proof(self, role: bytes, dialler: bytes, acceptor: bytes) -> bytes:
@@ -210,8 +212,8 @@ def _socket(near: LinkEnd, address: str, port: int, *, bind: bool = True) -> tup
 
 async def _echo(sock: socket.socket) -> float:
     start = time.perf_counter()
-    await _send(sock, b"e")
-    await _receive(sock, 1)
+    await send_all(sock, b"e")
+    await receive_exactly(sock, 1)
     return time.perf_counter() - start
 
 
@@ -221,7 +223,7 @@ async def _pump(sock: socket.socket, seconds: float) -> None:
     end = time.perf_counter() + seconds
     left = MOST_BYTES
     while left > 0 and time.perf_counter() < end:
-        await _send(sock, chunk)
+        await send_all(sock, chunk)
         left -= _CHUNK
 
 
@@ -257,17 +259,3 @@ async def _drain(sock: socket.socket) -> None:
     buffer = memoryview(bytearray(_CHUNK))
     while await asyncio.get_running_loop().sock_recv_into(sock, buffer):
         pass
-
-
-async def _send(sock: socket.socket, data: bytes) -> None:
-    await asyncio.get_running_loop().sock_sendall(sock, data)
-
-
-async def _receive(sock: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        part = await asyncio.get_running_loop().sock_recv(sock, count - len(data))
-        if not part:
-            raise EOFError("the other end closed the connection")
-        data += part
-    return data

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlrun.allreduce.listener import LinkError, Listener
-from mlrun.allreduce.tcp import format_endpoint, parse_endpoint, plain
+from mlrun.allreduce.tcp import format_endpoint, parse_endpoint, plain, receive_exactly, send_all
 from mlrun.allreduce.ways import Way, ways
 from mlrun.protocol import LinkPath
 
@@ -244,11 +244,11 @@ class _Joining:
     async def _greet(self, edge: _Edge, link: int, sock: socket.socket) -> None:
         context = _CONTEXT.pack(_MAGIC, self._generation, self._rank, edge.peer, link)
         mine = secrets.token_bytes(_NONCE)
-        await _send(sock, context + mine)
-        theirs, proof = await _receive(sock, _NONCE), await _receive(sock, _PROOF)
+        await send_all(sock, context + mine)
+        theirs, proof = await receive_exactly(sock, _NONCE), await receive_exactly(sock, _PROOF)
         if not hmac.compare_digest(proof, self._proof(b"accept", context, mine, theirs)):
             raise _StrangerError("what answers there isn't the expected rank of this run")
-        await _send(sock, self._proof(b"dial", context, mine, theirs))
+        await send_all(sock, self._proof(b"dial", context, mine, theirs))
         await self._settle(edge, link, sock)
 
     # Accepting ----------------------------------------------------------------------------------
@@ -283,14 +283,14 @@ class _Joining:
                 sock.close()
 
     async def _challenge(self, sock: socket.socket) -> None:
-        magic = await _receive(sock, len(_MAGIC))
+        magic = await receive_exactly(sock, len(_MAGIC))
         if magic != _MAGIC:
             raise _StrangerError("doesn't speak mlrun's link protocol")
-        context = magic + await _receive(sock, _CONTEXT.size - len(_MAGIC))
+        context = magic + await receive_exactly(sock, _CONTEXT.size - len(_MAGIC))
         edge, link = self._expected(context)
-        theirs, mine = await _receive(sock, _NONCE), secrets.token_bytes(_NONCE)
-        await _send(sock, mine + self._proof(b"accept", context, theirs, mine))
-        proof = await _receive(sock, _PROOF)
+        theirs, mine = await receive_exactly(sock, _NONCE), secrets.token_bytes(_NONCE)
+        await send_all(sock, mine + self._proof(b"accept", context, theirs, mine))
+        proof = await receive_exactly(sock, _PROOF)
         if not hmac.compare_digest(proof, self._proof(b"dial", context, theirs, mine)):
             raise _StrangerError("doesn't know the secret of this run")
         await self._settle(edge, link, sock)
@@ -315,16 +315,16 @@ class _Joining:
                 return
             edge.committing.add(link)
             try:
-                await _send(sock, _COMMIT)
-                answer = await _receive(sock, 1)
+                await send_all(sock, _COMMIT)
+                answer = await receive_exactly(sock, 1)
             finally:
                 edge.committing.discard(link)
             if answer != _ACK:
                 raise _StrangerError("broke the handshake")
         else:
-            if await _receive(sock, 1) != _COMMIT:
+            if await receive_exactly(sock, 1) != _COMMIT:
                 raise _StrangerError("broke the handshake")
-            await _send(sock, _ACK)
+            await send_all(sock, _ACK)
             if (older := edge.sockets[link]) is not None:
                 older.close()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -354,18 +354,3 @@ class _Joining:
         if self._strangers:
             lines.append(f"  {self._strangers} connections of strangers were dropped meanwhile")
         return "\n".join(lines)
-
-
-async def _send(sock: socket.socket, data: bytes) -> None:
-    await asyncio.get_running_loop().sock_sendall(sock, data)
-
-
-async def _receive(sock: socket.socket, count: int) -> bytes:
-    """Exactly ``count`` bytes and none of what follows: that belongs to the engine."""
-    data = b""
-    while len(data) < count:
-        part = await asyncio.get_running_loop().sock_recv(sock, count - len(data))
-        if not part:
-            raise EOFError("the other end closed the connection")
-        data += part
-    return data

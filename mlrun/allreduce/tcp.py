@@ -107,3 +107,22 @@ def plain(error: BaseException | None) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return _PLAIN.get(error.errno, (error.strerror or str(error)).lower())
     return str(error)
+
+
+async def send_all(sock: socket.socket, data: bytes) -> None:
+    await asyncio.get_running_loop().sock_sendall(sock, data)
+
+
+async def receive_exactly(sock: socket.socket, count: int) -> bytes:
+    """``count`` bytes and none of what follows: that belongs to whoever reads next.
+
+    Raises:
+        EOFError: the other end closed the connection before.
+    """
+    data = b""
+    while len(data) < count:
+        part = await asyncio.get_running_loop().sock_recv(sock, count - len(data))
+        if not part:
+            raise EOFError("the other end closed the connection")
+        data += part
+    return data

@@ -54,7 +54,9 @@ def test_the_figures_of_a_mac_arrive(
 
 
 def test_a_stopped_worker_is_named_until_it_goes_on(mlrun: Mlrun, spec: Callable[..., str]) -> None:
-    run = mlrun("launch", spec(trouble={"what": "freeze", "rank": 1}), "-np", "2")
+    # Hosts are looked at once a second: what is left to do after the hold must outlast a look.
+    job = spec(trouble={"what": "freeze", "rank": 1, "pause_s": 0.05}, steps=100)
+    run = mlrun("launch", job, "-np", "2")
     run.until("StateEvent", state="stopped", rank=1)
     assert [(f.kind, f.rank) for f in findings(known(run))] == [("stopped", 1)]
     held = [process for process in run.children() if process.status() == psutil.STATUS_STOPPED]

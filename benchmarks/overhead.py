@@ -22,7 +22,8 @@ from pathlib import Path
 
 import yaml
 
-from mlrun.protocol import StepEvent, decode
+from mlrun.protocol import StepEvent
+from mlrun.wire import decode
 
 HERE = Path(__file__).parent
 WARM_UP, LOG_EVERY = 10, 10

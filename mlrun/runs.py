@@ -18,8 +18,9 @@ from typing import Any
 import yaml
 
 from mlrun.errors import RequestError
-from mlrun.protocol import Event, ProtocolError, decode, encode
+from mlrun.protocol import Event
 from mlrun.spec import JobSpec
+from mlrun.wire import ProtocolError, decode, encode
 
 SPEC_FILE = "spec.yaml"
 EVENTS_FILE = "events.jsonl"

@@ -10,7 +10,8 @@ from rich.console import Console as Terminal
 
 from mlrun.console.frame import frame
 from mlrun.console.model import Run
-from mlrun.protocol import Event, decode
+from mlrun.protocol import Event
+from mlrun.wire import decode
 
 
 def main() -> None:

@@ -35,15 +35,13 @@ from mlrun.protocol import (
     LinkListen,
     LinkListening,
     LinkTry,
-    Message,
     Ping,
     Plan,
     Pong,
-    ProtocolError,
     StartWorkers,
     Stop,
-    decode,
 )
+from mlrun.wire import Message, ProtocolError, decode
 
 HELLO_S = 60.0
 """How long a launcher may take to say Hello."""

@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from mlrun.agent.pipe import LINE_LIMIT
-from mlrun.protocol import Message, ProtocolError, Stop, WorkerHello, WorkerStart, decode, encode
+from mlrun.protocol import Stop, WorkerHello, WorkerStart
+from mlrun.wire import Message, ProtocolError, decode, encode
 
 HELLO_S = 10.0
 """A connection that hasn't said WorkerHello by then is closed."""

@@ -6,7 +6,8 @@ import asyncio
 import os
 from contextlib import suppress
 
-from mlrun.protocol import LogEvent, Message, TelemetryEvent, encode
+from mlrun.protocol import LogEvent, TelemetryEvent
+from mlrun.wire import Message, encode
 
 LINE_LIMIT = 1 << 24
 """Bytes of the longest message that is read."""

@@ -13,12 +13,12 @@ from mlrun.agent.supervision import DRAIN_S, Fifo, Process, Streams, ending, exi
 from mlrun.protocol import (
     Assignment,
     FailureEvent,
-    Message,
     StartWorkers,
     StateEvent,
     WorkerExited,
     WorkerStart,
 )
+from mlrun.wire import Message
 
 
 class Team:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from mlrun.console.base import Console
-from mlrun.protocol import Event, encode
+from mlrun.protocol import Event
+from mlrun.wire import encode
 
 
 class JsonConsole(Console):

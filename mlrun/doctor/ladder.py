@@ -24,10 +24,9 @@ from mlrun.protocol import (
     LinkListening,
     LinkMeasured,
     LogEvent,
-    Message,
-    ProtocolError,
 )
 from mlrun.spec import JobSpec
+from mlrun.wire import Message, ProtocolError
 
 ANSWER_S = 30.0
 LEASE_S = 120.0

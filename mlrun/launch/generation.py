@@ -31,15 +31,14 @@ from mlrun.protocol import (
     LinkMeasured,
     Listening,
     LogEvent,
-    Message,
     Ping,
     Pong,
-    ProtocolError,
     StateEvent,
     Stop,
     WorkerExited,
     WorkerHello,
 )
+from mlrun.wire import Message, ProtocolError
 
 STOP_GRACE_S = 60.0
 """How long workers may take to finish their step and save."""

@@ -21,7 +21,12 @@ from mlrun.launch.here import on_this_machine
 from mlrun.launch.record import Record
 from mlrun.launch.resolve import Resolved, resolve
 from mlrun.launch.summary import Summary
-from mlrun.protocol import FailureEvent, LogEvent, StateEvent, SummaryEvent
+from mlrun.protocol import (
+    FailureEvent,
+    LogEvent,
+    StateEvent,
+    SummaryEvent,
+)
 from mlrun.spec import JobSpec
 from mlrun.specfile import load
 

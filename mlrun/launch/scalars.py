@@ -9,7 +9,12 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from mlrun.console.model import Run
-from mlrun.protocol import EvaluationEvent, Event, StepEvent, TelemetryEvent
+from mlrun.protocol import (
+    EvaluationEvent,
+    Event,
+    StepEvent,
+    TelemetryEvent,
+)
 
 FOLDER = "tensorboard"
 CLOSE_S = 10.0

@@ -13,7 +13,13 @@ from mlrun.launch.clock import HostClock
 from mlrun.launch.remote import Remote
 from mlrun.launch.ssh import SshTransport
 from mlrun.launch.transport import LocalTransport, Transport
-from mlrun.protocol import Assignment, CheckpointEvent, Event, HelloReply, StateEvent
+from mlrun.protocol import (
+    Assignment,
+    CheckpointEvent,
+    Event,
+    HelloReply,
+    StateEvent,
+)
 
 CLOSE_S = 12.0
 """How long an agent may take to end its workers and itself."""

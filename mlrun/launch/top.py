@@ -16,7 +16,14 @@ from mlrun.hosts import Host
 from mlrun.launch.here import on_this_machine
 from mlrun.launch.ssh import SshTransport
 from mlrun.launch.transport import LocalTransport, Transport
-from mlrun.protocol import Bye, Event, Hello, LogEvent, Ping, ProtocolError
+from mlrun.protocol import (
+    Bye,
+    Event,
+    Hello,
+    LogEvent,
+    Ping,
+)
+from mlrun.wire import ProtocolError
 
 LEASE_S = 30.0
 CLOSE_S = 5.0

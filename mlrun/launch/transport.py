@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from mlrun.agent.reap import reap
 from mlrun.errors import RunFailedError
-from mlrun.protocol import Message, ProtocolError, decode, encode
+from mlrun.wire import Message, ProtocolError, decode, encode
 
 LINE_LIMIT = 1 << 24
 """Bytes of the longest message that is read."""

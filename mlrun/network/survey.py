@@ -18,7 +18,13 @@ from dataclasses import replace
 from mlrun.network.candidates import Candidate, Measured, end_of, on_one_subnet, routed
 from mlrun.network.memory import Memory
 from mlrun.probe.addresses import Address
-from mlrun.protocol import LinkListen, LinkListening, LinkMeasured, LinkTry, Message
+from mlrun.protocol import (
+    LinkListen,
+    LinkListening,
+    LinkMeasured,
+    LinkTry,
+)
+from mlrun.wire import Message
 
 BANDWIDTH_S = 1.2
 """For the bandwidth of all pairs of hosts together."""

@@ -9,7 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from mlrun.console.model import Run
-from mlrun.protocol import EvaluationEvent, Event, StepEvent, TelemetryEvent
+from mlrun.protocol import (
+    EvaluationEvent,
+    Event,
+    StepEvent,
+    TelemetryEvent,
+)
 
 
 @dataclass(slots=True)

@@ -15,15 +15,12 @@ from mlrun.errors import ExitCode, RunFailedError
 from mlrun.protocol import (
     Event,
     Kill,
-    Message,
     Ping,
-    ProtocolError,
     StepEvent,
     Stop,
     WorkerStart,
-    decode,
-    encode,
 )
+from mlrun.wire import Message, ProtocolError, decode, encode
 from mlrun.worker.watchdog import Watchdog
 
 M = TypeVar("M", bound=Message)

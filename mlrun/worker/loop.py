@@ -16,7 +16,13 @@ from typing import Any
 import mlrun
 from mlrun.backends.base import Backend, Evaluation, Shape
 from mlrun.errors import RequestError
-from mlrun.protocol import CheckpointEvent, EvaluationEvent, LogEvent, StateEvent, StepEvent
+from mlrun.protocol import (
+    CheckpointEvent,
+    EvaluationEvent,
+    LogEvent,
+    StateEvent,
+    StepEvent,
+)
 from mlrun.spec import Evaluate, JobSpec
 from mlrun.worker import checkpoint, resume, verdict
 from mlrun.worker.best import BestSoFar

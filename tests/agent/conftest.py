@@ -15,8 +15,14 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from mlrun.protocol import Assignment, Hello, Message, Ping, StartWorkers, decode, encode
+from mlrun.protocol import (
+    Assignment,
+    Hello,
+    Ping,
+    StartWorkers,
+)
 from mlrun.spec import JobSpec
+from mlrun.wire import Message, decode, encode
 
 M = TypeVar("M", bound=Message)
 TIMEOUT_S = 60.0

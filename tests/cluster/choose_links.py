@@ -23,10 +23,10 @@ from mlrun.protocol import (
     LinkListening,
     LinkMeasured,
     LogEvent,
-    Message,
     StateEvent,
 )
 from mlrun.spec import JobSpec, Model
+from mlrun.wire import Message
 
 
 async def survey(spec: JobSpec) -> dict[str, Any]:

@@ -14,7 +14,13 @@ import sys
 from mlrun.errors import MlrunError
 from mlrun.hosts import Host
 from mlrun.launch.ssh import SshTransport
-from mlrun.protocol import Bye, Hello, HelloReply, Ping, Pong
+from mlrun.protocol import (
+    Bye,
+    Hello,
+    HelloReply,
+    Ping,
+    Pong,
+)
 
 
 async def greet(host: Host) -> int:

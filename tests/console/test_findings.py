@@ -6,7 +6,13 @@ import pytest
 
 from mlrun.console.findings import findings
 from mlrun.console.model import Run
-from mlrun.protocol import LinkEvent, StateEvent, StepEvent, SummaryEvent, TelemetryEvent
+from mlrun.protocol import (
+    LinkEvent,
+    StateEvent,
+    StepEvent,
+    SummaryEvent,
+    TelemetryEvent,
+)
 
 
 def step(rank, at=10.0, own_s=1.0, data_s=0.1, total_s=2.0):

@@ -3,7 +3,13 @@
 import pytest
 
 from mlrun.console.model import Run
-from mlrun.protocol import EvaluationEvent, FailureEvent, StateEvent, StepEvent, TelemetryEvent
+from mlrun.protocol import (
+    EvaluationEvent,
+    FailureEvent,
+    StateEvent,
+    StepEvent,
+    TelemetryEvent,
+)
 
 
 def step(rank, at, **changes):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mlrun.protocol import encode
+from mlrun.wire import encode
 
 
 @pytest.fixture

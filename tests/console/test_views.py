@@ -15,7 +15,13 @@ from mlrun.console import open_console
 from mlrun.console.frame import frame, last_frame
 from mlrun.console.model import Run
 from mlrun.errors import RequestError
-from mlrun.protocol import FailureEvent, LogEvent, StateEvent, SummaryEvent, decode, encode
+from mlrun.protocol import (
+    FailureEvent,
+    LogEvent,
+    StateEvent,
+    SummaryEvent,
+)
+from mlrun.wire import decode, encode
 
 REPLAY = Path(__file__).with_name("replay.py")
 

@@ -14,7 +14,8 @@ import pytest
 
 from mlrun.console.findings import findings
 from mlrun.console.model import Run as Known
-from mlrun.protocol import Event, decode
+from mlrun.protocol import Event
+from mlrun.wire import decode
 
 from .conftest import Mlrun, Run
 

@@ -21,7 +21,13 @@ from mlrun.network.choice import choose
 from mlrun.network.memory import Memory
 from mlrun.network.survey import Survey
 from mlrun.probe.addresses import Address
-from mlrun.protocol import LinkEnd, LinkListen, LinkListening, LinkMeasured, LinkTry
+from mlrun.protocol import (
+    LinkEnd,
+    LinkListen,
+    LinkListening,
+    LinkMeasured,
+    LinkTry,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 

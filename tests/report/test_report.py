@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from mlrun.errors import RequestError
-from mlrun.protocol import encode
 from mlrun.report.history import Series, history
 from mlrun.report.page import write_report
+from mlrun.wire import encode
 
 training = runpy.run_path(str(Path(__file__).parents[1] / "console" / "replay.py"))["training"]
 

@@ -9,9 +9,10 @@ import pytest
 
 from mlrun import runs
 from mlrun.errors import RequestError
-from mlrun.protocol import LogEvent, decode
+from mlrun.protocol import LogEvent
 from mlrun.spec import JobSpec
 from mlrun.specfile import load
+from mlrun.wire import decode
 
 SPEC = {"name": "job", "model": {"name": "mlp"}, "batch_size": 8, "steps": 1}
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mlrun.protocol import Bye, Hello, TelemetryEvent, decode, encode
+from mlrun.protocol import Bye, Hello, TelemetryEvent
+from mlrun.wire import decode, encode
 
 RECORDED = Path(__file__).with_name("recorded") / "tool.py"
 TIMEOUT_S = 60.0

@@ -16,7 +16,15 @@ import psutil
 import pytest
 
 from mlrun.errors import RunFailedError
-from mlrun.protocol import Bye, LogEvent, Plan, StepEvent, Stop, WorkerHello, decode, encode
+from mlrun.protocol import (
+    Bye,
+    LogEvent,
+    Plan,
+    StepEvent,
+    Stop,
+    WorkerHello,
+)
+from mlrun.wire import decode, encode
 from mlrun.worker.channel import MAX_WAITING, Channel
 
 PLAN = Plan(generation=0, engine="ring", endpoints=[["127.0.0.1:1"]], hosts=["a"])

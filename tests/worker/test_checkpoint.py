@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from mlrun.errors import RequestError, RunFailedError
-from mlrun.protocol import CheckpointEvent, EvaluationEvent, LogEvent, StateEvent
+from mlrun.protocol import (
+    CheckpointEvent,
+    EvaluationEvent,
+    LogEvent,
+    StateEvent,
+)
 from mlrun.worker import checkpoint
 
 

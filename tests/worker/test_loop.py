@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from mlrun.errors import RequestError
-from mlrun.protocol import CheckpointEvent, EvaluationEvent, LinkEvent, LogEvent, StateEvent, StepEvent
+from mlrun.protocol import (
+    CheckpointEvent,
+    EvaluationEvent,
+    LinkEvent,
+    LogEvent,
+    StateEvent,
+    StepEvent,
+)
 from mlrun.worker import checkpoint
 from mlrun.worker.verdict import VerdictError
 

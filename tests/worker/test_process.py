@@ -20,17 +20,15 @@ from mlrun.protocol import (
     Assignment,
     FailureEvent,
     Listening,
-    Message,
     Plan,
     StateEvent,
     StepEvent,
     Stop,
     WorkerHello,
     WorkerStart,
-    decode,
-    encode,
 )
 from mlrun.spec import JobSpec
+from mlrun.wire import Message, decode, encode
 from mlrun.worker import checkpoint
 
 pytest.importorskip("torch")

@@ -15,7 +15,8 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mlrun.backends.torch.models import Sizes, make_model
-from mlrun.spec import JobSpec, Model
+from mlrun.spec import JobSpec
+from mlrun.spec.training import Model
 
 POOL = 256
 """Distinct images; mlrun's synthetic data has as many."""

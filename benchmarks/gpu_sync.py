@@ -33,7 +33,8 @@ from mlrun.backends.torch.gradients import Overlapped
 from mlrun.backends.torch.models import Sizes, make_model
 from mlrun.backends.torch.process_group import MlrunProcessGroup
 from mlrun.backends.torch.staging.base import CopyStaging
-from mlrun.spec import AllReduce, JobSpec
+from mlrun.spec import JobSpec
+from mlrun.spec.cluster import AllReduce
 
 RANKS = 2
 SETTINGS = AllReduce()

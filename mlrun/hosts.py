@@ -20,7 +20,7 @@ import yaml
 from pydantic import ValidationError
 
 from mlrun.errors import RequestError
-from mlrun.spec import HostBlock
+from mlrun.spec.cluster import HostBlock
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from mlrun.spec import Block, JobSpec
+from mlrun.spec import JobSpec
+from mlrun.spec.block import Block
 from mlrun.yaml12 import UNREADABLE, Mistake, Node, Path, dotted, scalar
 
 Schema = Mapping[str, Any]

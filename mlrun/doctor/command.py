@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from mlrun.doctor.ladder import Ladder, Rung
 from mlrun.errors import ExitCode
 from mlrun.hosts import Host
-from mlrun.spec import JobSpec, Model
+from mlrun.spec import JobSpec
+from mlrun.spec.training import Model
 
 
 def examine(hosts: Sequence[Host], framework: str, say: Callable[[str], None]) -> ExitCode:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from mlrun.errors import RequestError
-from mlrun.spec import Evaluate
+from mlrun.spec.training import Evaluate
 
 
 @dataclass(slots=True)

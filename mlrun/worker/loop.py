@@ -23,7 +23,8 @@ from mlrun.protocol import (
     StateEvent,
     StepEvent,
 )
-from mlrun.spec import Evaluate, JobSpec
+from mlrun.spec import JobSpec
+from mlrun.spec.training import Evaluate
 from mlrun.worker import checkpoint, resume, verdict
 from mlrun.worker.best import BestSoFar
 from mlrun.worker.context import Context, Flags

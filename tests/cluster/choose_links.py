@@ -25,7 +25,8 @@ from mlrun.protocol import (
     LogEvent,
     StateEvent,
 )
-from mlrun.spec import JobSpec, Model
+from mlrun.spec import JobSpec
+from mlrun.spec.training import Model
 from mlrun.wire import Message
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mlrun.errors import RequestError
 from mlrun.hosts import Host, hosts_of_spec, parse_hosts, read_hostfile
-from mlrun.spec import HostBlock
+from mlrun.spec.cluster import HostBlock
 
 
 def test_list_with_slots_users_and_ipv6() -> None:

@@ -17,7 +17,7 @@ from mlrun.backends.base import Span
 from mlrun.backends.torch import checkpoint, replicas
 from mlrun.backends.torch.process_group import MlrunProcessGroup
 from mlrun.backends.torch.work import GroupWork
-from mlrun.spec import AllReduce
+from mlrun.spec.cluster import AllReduce
 
 _WIRE = {"fp16": DType.FLOAT16, "bf16": DType.BFLOAT16, None: None}
 _MIB = 1 << 20

@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from mlrun.backends.resolve import resolve
 from mlrun.errors import RequestError
-from mlrun.spec import JobSpec, TaskBlock
+from mlrun.spec import JobSpec
+from mlrun.spec.training import TaskBlock
 
 Measure = Callable[[Tensor, Tensor], Tensor]
 

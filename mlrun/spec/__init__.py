@@ -1,0 +1,120 @@
+"""JobSpec: everything a YAML job spec may say, with its defaults. The only place that knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from mlrun.errors import RequestError
+from mlrun.spec.block import Block, Conflict
+from mlrun.spec.cluster import AllReduce, HostBlock, Network
+from mlrun.spec.training import Checkpoint, Data, Evaluate, LrSchedule, Model, Optimizer, TaskBlock
+
+ALTERNATIVES = (("batch_size", "global_batch_size"), ("steps", "epochs"))
+"""Pairs of JobSpec's keys of which exactly one is given."""
+
+
+class JobSpec(Block):
+    """One training job, as written in YAML."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="Names the run folder; letters, digits, '.', '_' and '-'",
+    )
+    framework: Literal["torch", "tensorflow", "sim"] = Field(
+        default="torch", description="sim: a Mac made of sleep, to measure scaling"
+    )
+    task: Literal["image-classification", "text-classification", "regression"] | TaskBlock = Field(
+        default="image-classification", description="What is learnt: the loss, metrics and unit of speed"
+    )
+    model: Model
+    data: Data = Data()
+    batch_size: PositiveInt | None = Field(default=None, description="Samples per worker and micro-step")
+    global_batch_size: PositiveInt | None = Field(
+        default=None, description="Samples of all workers per optimizer step, instead of batch_size"
+    )
+    steps: PositiveInt | None = Field(default=None, description="Optimizer steps to train for")
+    epochs: PositiveInt | None = Field(default=None, description="Epochs to train for, instead of steps")
+    optimizer: Optimizer = Optimizer()
+    lr_schedule: LrSchedule = LrSchedule()
+    lr_scale: Literal["none", "linear", "sqrt"] = Field(
+        default="none", description="How lr grows with the global batch"
+    )
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        default="fp32", description="bf16 and fp16 are autocast"
+    )
+    grad_accumulation: PositiveInt = Field(default=1, description="Micro-steps per optimizer step")
+    seed: NonNegativeInt = Field(default=0, description="Of weights, shuffling, augmentation and dropout")
+    threads: PositiveInt | None = Field(
+        default=None, description="CPU threads per worker; cores / slots by default"
+    )
+    device: Literal["auto", "cpu", "mps", "cuda"] = Field(
+        default="auto", description="auto takes the first of mps, cuda, cpu that works"
+    )
+    device_check: bool = Field(
+        default=False, description="Before the first step, compare each rank's GPU with its CPU"
+    )
+    allreduce: AllReduce = AllReduce()
+    network: Network = Network()
+    evaluate: Evaluate | None = None
+    checkpoint: Checkpoint = Checkpoint()
+    on_nonfinite: Literal["stop", "skip", "ignore"] = Field(
+        default="stop", description="What a loss or gradient that is NaN or infinite does"
+    )
+    log_every: PositiveInt = Field(default=10, description="Steps between reads of the loss from the device")
+    hash_every: PositiveInt = Field(default=500, description="Steps between checks that all replicas agree")
+    restarts: NonNegativeInt = Field(default=0, description="How often a failed run starts again by itself")
+    hosts: list[str | HostBlock] = Field(
+        default_factory=list,
+        description="Hosts in order, as name, user@name, name:slots or a mapping; this machine if empty",
+    )
+    env: dict[str, str | None] = Field(
+        default_factory=dict,
+        description="Environment of the workers, text as written; null passes the launcher's value on",
+    )
+    workdir: str | None = Field(
+        default=None, description="Folder in which the workers run, and from which they import"
+    )
+    ship: list[str] = Field(
+        default_factory=list,
+        description="What of workdir isn't sent to other hosts, in gitignore's language, !NAME what is; "
+        "on top of .gitignore and .mlrunignore",
+    )
+    smoke: dict[str, Any] = Field(
+        default_factory=dict, description="What --smoke sets otherwise; any key of this page"
+    )
+
+    @classmethod
+    def conflicts(cls, given: Mapping[str, Any]) -> Iterator[Conflict]:
+        for one, other in ALTERNATIVES:
+            if given.get(one) is not None and given.get(other) is not None:
+                yield Conflict(
+                    other, f"{one} and {other} exclude each other", f"keep one of {one} and {other}"
+                )
+            elif given.get(one) is None and given.get(other) is None:
+                yield Conflict(
+                    None, f"neither {one} nor {other} is given", f"add one of them, such as {one}: 100"
+                )
+
+
+def batch_shares(spec: JobSpec, world_size: int) -> list[int]:
+    """Samples of each rank per optimizer step, accumulation included.
+
+    A ``global_batch_size`` is split as equally as possible; where it doesn't divide, the first ranks
+    take one more.
+
+    Raises:
+        RequestError: fewer samples than ranks.
+    """
+    if spec.batch_size is not None:
+        return [spec.batch_size * spec.grad_accumulation] * world_size
+    assert spec.global_batch_size is not None
+    each, more = divmod(spec.global_batch_size, world_size)
+    if each == 0:
+        raise RequestError(
+            f"global_batch_size {spec.global_batch_size} is less than one sample per worker ({world_size})",
+            fix=f"raise global_batch_size to {world_size} or more, or start fewer workers with -np",
+        )
+    return [each + 1] * more + [each] * (world_size - more)

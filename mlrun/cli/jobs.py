@@ -1,0 +1,138 @@
+"""Commands that start workers or look at hosts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlrun.cli.options import ConsoleKind, Hostfile, HostList, Overrides, RunName, RunsDir, Workers
+
+if TYPE_CHECKING:
+    from mlrun.spec import JobSpec
+
+
+def register(app: typer.Typer) -> None:
+    """Give ``app`` these commands."""
+    app.command(epilog="Example: mlrun launch digits.yaml -np 2 --set optimizer.lr=0.2")(launch)
+    app.command(epilog="Example: mlrun resume last --set epochs=20")(resume)
+    app.command(epilog="Example: mlrun top --hosts mac1,mac2,mac3")(top)
+    app.command(epilog="Example: mlrun doctor --hosts mac1,mac2")(doctor)
+
+
+def launch(
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help="The job spec, a YAML file.")],
+    np: Workers = None,
+    hosts: HostList = None,
+    hostfile: Hostfile = None,
+    overrides: Overrides = None,
+    engine: Annotated[
+        str | None, typer.Option(help="ring, gloo, mpi or horovod: --set allreduce.engine=...")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, mps or cuda: --set device=...")] = None,
+    interface: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Interface (or address) that links may use. Repeatable."),
+    ] = None,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="A few steps on tiny shapes on this machine, then checks.")
+    ] = False,
+    console: ConsoleKind = "live",
+    runs_dir: RunsDir = Path("runs"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would start, and start nothing.")
+    ] = False,
+) -> None:
+    """Train the model of a spec."""
+    from mlrun import github, specfile
+
+    short = [("allreduce.engine", engine), ("device", device)]
+    if interface:
+        short.append(("network.interfaces", json.dumps(interface)))
+    all_overrides = [*(overrides or []), *(f"{key}={value}" for key, value in short if value is not None)]
+    with github.annotated(spec, active=smoke):
+        job = _on_hosts(specfile.load(spec, all_overrides, smoke=smoke), hosts, hostfile)
+        if dry_run:
+            _show_plan(job, np, smoke)
+            return
+        from mlrun.launch import launcher
+
+        result = launcher.launch(job, np=np, console=console, runs_dir=runs_dir, smoke=smoke)
+    if smoke:
+        github.annotate_failure(spec, result.summary)
+    raise typer.Exit(result.exit_code)
+
+
+def _on_hosts(job: JobSpec, listed: str | None, hostfile: Path | None) -> JobSpec:
+    from mlrun.hosts import chosen_hosts, spec_entry
+
+    hosts = chosen_hosts(listed, hostfile)
+    return job.model_copy(update={"hosts": [spec_entry(host) for host in hosts]}) if hosts else job
+
+
+def _show_plan(job: JobSpec, np: int | None, smoke: bool) -> None:
+    from mlrun import runs
+    from mlrun.launch import resolve
+    from mlrun.spec import batch_shares
+
+    plan = resolve.resolve(job, np, smoke=smoke)
+    shares = batch_shares(plan.spec, plan.world_size)
+    typer.echo(runs.spec_text(plan.spec), nl=False)
+    for worker in plan.assignments:
+        typer.echo(f"# rank {worker.rank} on {worker.host}: {shares[worker.rank]} samples per step")
+    typer.echo(f"# {plan.world_size} worker(s), global batch {sum(shares)}; nothing was started")
+    for note in plan.notes:
+        typer.echo(f"# {note}")
+
+
+def resume(
+    run: RunName,
+    np: Workers = None,
+    hosts: HostList = None,
+    hostfile: Hostfile = None,
+    overrides: Overrides = None,
+    console: ConsoleKind = "live",
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Go on with a run from its last checkpoint, in the same folder."""
+    from mlrun.hosts import chosen_hosts
+    from mlrun.launch import launcher
+
+    result = launcher.resume(
+        run,
+        overrides=overrides,
+        np=np,
+        hosts=chosen_hosts(hosts, hostfile),
+        console=console,
+        runs_dir=runs_dir,
+    )
+    raise typer.Exit(result.exit_code)
+
+
+def top(hosts: HostList = None, hostfile: Hostfile = None, console: ConsoleKind = "live") -> None:
+    """Watch what hosts do, without a run: GPU, memory, power, thermal state. Ctrl-C ends it."""
+    from mlrun.hosts import Host, chosen_hosts
+    from mlrun.launch.top import top as watch
+
+    watch(chosen_hosts(hosts, hostfile) or [Host("localhost")], console=console)
+
+
+def doctor(
+    hosts: HostList = None,
+    hostfile: Hostfile = None,
+    framework: Annotated[str, typer.Option(help="torch, tensorflow or sim.")] = "torch",
+    device_check: Annotated[
+        bool, typer.Option("--device-check", help="Compare this machine's GPU with its CPU instead.")
+    ] = False,
+) -> None:
+    """Look for what would keep a run from starting, rung by rung; exit code 4 where something would."""
+    if device_check:
+        from mlrun.doctor.device import examine_device
+
+        raise typer.Exit(examine_device(typer.echo))
+    from mlrun.doctor import command
+    from mlrun.hosts import chosen_hosts
+
+    raise typer.Exit(command.examine(chosen_hosts(hosts, hostfile), framework, typer.echo))

@@ -1,0 +1,25 @@
+"""Options that several commands have: one name and one help text each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in optimizer.lr=0.2. Repeatable."),
+]
+Workers = Annotated[int | None, typer.Option("-np", metavar="N", help="Workers in all.")]
+HostList = Annotated[
+    str | None, typer.Option("--hosts", "-H", metavar="LIST", help="Where to train: mac1,mac2:2,anna@mac3.")
+]
+Hostfile = Annotated[
+    Path | None, typer.Option("--hostfile", metavar="FILE", help="Hosts in YAML, host slots=N or MLX's JSON.")
+]
+ConsoleKind = Annotated[
+    str, typer.Option("--console", help="live, plain, json or off; live is plain where there is no terminal.")
+]
+RunsDir = Annotated[Path, typer.Option("--runs-dir", metavar="DIR", help="Where the run folders are.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN|last", help="A run's name, the start of one, or last.")]

@@ -17,13 +17,13 @@ help: ## what there is
 demo: $(INSTALLED) ## train a small ResNet on real digits with 2 workers
 	$(BIN)/mlrun launch configs/digits.yaml -np 2
 
-test: $(INSTALLED) ## the tests
-	$(BIN)/pytest
+test: $(INSTALLED) ## the tests that one machine is enough for
+	$(BIN)/pytest --ignore=tests/cluster
 
 cluster: $(INSTALLED) ## a shell on the launcher of 4 hosts with an sshd each; needs Linux and root
 	$(BIN)/python -m tests.cluster.cluster 4
 
-cluster-test: $(INSTALLED) ## the tests that need such hosts
+cluster-test: $(INSTALLED) ## the tests on such hosts
 	$(BIN)/pytest tests/cluster
 
 lint: $(INSTALLED) ## ruff and clang-format, changing nothing

@@ -85,8 +85,11 @@ class Backend(ABC):
         """Global optimizer step ``step`` (from 0); its data follow from (seed, epoch, step, rank, size)."""
 
     @abstractmethod
-    def loss(self) -> float:
-        """Mean training loss of the last step over the samples of all ranks. Collective; reads the device."""
+    def loss(self) -> float | None:
+        """Mean training loss of the last step over the samples of all ranks. Collective; reads the device.
+
+        None where nothing is learnt.
+        """
 
     @abstractmethod
     def applied(self) -> bool:

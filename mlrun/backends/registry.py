@@ -33,7 +33,7 @@ _BACKENDS = {
         "mlrun.backends.torch.backend", "TorchBackend", "torch", environment=_FAIL_INSTEAD_OF_SWAPPING
     ),
     "tensorflow": _Entry("mlrun.backends.tensorflow.backend", "TensorFlowBackend", "tensorflow"),
-    "sim": _Entry("mlrun.backends.sim", "SimBackend", None),
+    "sim": _Entry("mlrun.backends.sim.backend", "SimBackend", None),
 }
 
 

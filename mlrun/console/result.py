@@ -21,9 +21,8 @@ def result(run: Run) -> Iterator[Text]:
     if run.started is None:
         return
     status = summary.get("status") or ("failed" if run.failures else run.state or "unknown")
-    yield Text.assemble(
-        (status, _STYLES.get(status, "bold yellow")), (f"  {run.name or ''}", "bold"), f"  {_progress(run)}"
-    )
+    name = f"  {run.name or ''}{' (simulated)' if run.simulated else ''}"
+    yield Text.assemble((status, _STYLES.get(status, "bold yellow")), (name, "bold"), f"  {_progress(run)}")
     if run.failures:
         yield from _failures(run)
     yield from _figures(run, summary)
@@ -116,7 +115,8 @@ def _next(run: Run, summary: dict[str, Any]) -> Iterator[Text]:
     complete = (summary.get("status"), summary.get("reason")) == ("done", "complete")
     more = f" --set steps={2 * summary['step']}" if complete else ""  # there is nothing left otherwise
     yield _line("go on", f"mlrun resume {Path(folder).name}{more}")
-    yield _line("load", f'safetensors.torch.load_file("{_near(checkpoint)}/model.safetensors")')
+    if not run.simulated:
+        yield _line("load", f'safetensors.torch.load_file("{_near(checkpoint)}/model.safetensors")')
 
 
 def _near(path: str) -> str:

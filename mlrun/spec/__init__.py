@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from mlrun.errors import RequestError
 from mlrun.spec.block import Block, Conflict
 from mlrun.spec.cluster import AllReduce, HostBlock, Network
-from mlrun.spec.training import Checkpoint, Data, Evaluate, LrSchedule, Model, Optimizer, TaskBlock
+from mlrun.spec.training import Checkpoint, Data, Evaluate, LrSchedule, Model, Optimizer, Sim, TaskBlock
 
 ALTERNATIVES = (("batch_size", "global_batch_size"), ("steps", "epochs"))
 """Pairs of JobSpec's keys of which exactly one is given."""
@@ -58,6 +58,7 @@ class JobSpec(Block):
     )
     allreduce: AllReduce = AllReduce()
     network: Network = Network()
+    sim: Sim = Sim()
     evaluate: Evaluate | None = None
     checkpoint: Checkpoint = Checkpoint()
     on_nonfinite: Literal["stop", "skip", "ignore"] = Field(

@@ -135,3 +135,14 @@ class Checkpoint(Block):
     every_minutes: PositiveFloat | None = Field(default=None, description="Minutes between checkpoints")
     keep: PositiveInt = Field(default=2, description="How many of the last ones stay on disk")
     keep_best: bool = Field(default=True, description="Keep the checkpoint of the best evaluation too")
+
+
+class Sim(Block):
+    """What a simulated worker is, under ``framework: sim``."""
+
+    samples_per_second: PositiveFloat | list[PositiveFloat] = Field(
+        default=200.0, description="Speed of one worker alone; a list gives each rank its own"
+    )
+    jitter: NonNegativeFloat = Field(
+        default=0.0, description="How much steps differ by chance: standard deviation over the mean"
+    )

@@ -163,8 +163,8 @@ class TrainingLoop:
             self._context.emit_links()
             self._since_links.restart()
 
-    def _finite(self, loss: float) -> float | None:
-        if math.isfinite(loss):
+    def _finite(self, loss: float | None) -> float | None:
+        if loss is None or math.isfinite(loss):
             return loss
         self._log(f"the loss of step {self._done_steps - 1} is {loss}", level="warning")
         return None

@@ -75,14 +75,12 @@ def _on_hosts(job: JobSpec, listed: str | None, hostfile: Path | None) -> JobSpe
 def _show_plan(job: JobSpec, np: int | None, smoke: bool) -> None:
     from mlrun import runs
     from mlrun.launch import resolve
-    from mlrun.spec import batch_shares
 
     plan = resolve.resolve(job, np, smoke=smoke)
-    shares = batch_shares(plan.spec, plan.world_size)
     typer.echo(runs.spec_text(plan.spec), nl=False)
     for worker in plan.assignments:
-        typer.echo(f"# rank {worker.rank} on {worker.host}: {shares[worker.rank]} samples per step")
-    typer.echo(f"# {plan.world_size} worker(s), global batch {sum(shares)}; nothing was started")
+        typer.echo(f"# rank {worker.rank} on {worker.host}: {plan.shares[worker.rank]} samples per step")
+    typer.echo(f"# {plan.world_size} worker(s), global batch {sum(plan.shares)}; nothing was started")
     for note in plan.notes:
         typer.echo(f"# {note}")
 

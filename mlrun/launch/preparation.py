@@ -113,7 +113,9 @@ class Preparation:
             assert at.reply is not None
             assert at.ready is not None
             at.assignments = [a for a in self.assignments if a.host == at.name]
-            spec, notes = for_host(self._spec, len(at.assignments), at.reply.facts, smoke=self._smoke)
+            spec, notes = for_host(
+                self._spec, at.host, len(at.assignments), at.reply.facts, smoke=self._smoke
+            )
             for note in notes:
                 self._show(LogEvent(note, host=at.name))
             request = StartWorkers(

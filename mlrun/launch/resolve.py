@@ -21,6 +21,8 @@ class Resolved:
     spec: JobSpec
     assignments: list[Assignment]
     hosts: list[Host]
+    shares: list[int]
+    """Samples of each rank per optimizer step."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -60,9 +62,11 @@ def resolve(spec: JobSpec, np: int | None, *, smoke: bool = False) -> Resolved:
         Assignment(rank, world_size, a.local_rank, a.local_world_size, a.host)
         for rank, a in enumerate(assignments)
     ]
-    notes += _batch_notes(spec, batch_shares(spec, world_size))
+    own = {host.name: host.batch_size for host in used}
+    shares = batch_shares(spec, world_size, [own[a.host] for a in assignments])
+    notes += _batch_notes(spec, shares)
     spec = spec.model_copy(update={"hosts": [spec_entry(host) for host in used]})
-    return Resolved(spec, assignments, used, notes)
+    return Resolved(spec, assignments, used, shares, notes)
 
 
 def _workdir(spec: JobSpec) -> str:
@@ -99,10 +103,12 @@ def _batch_notes(spec: JobSpec, shares: list[int]) -> list[str]:
         return [f"global batch {whole}: {each} per worker, lr unchanged {spec.optimizer.lr:g}"]
     if world_size == 1:
         return []
-    factor = {"none": 1.0, "linear": float(world_size), "sqrt": world_size**0.5}[spec.lr_scale]
+    assert spec.batch_size is not None
+    own = spec.batch_size * spec.grad_accumulation
+    factor = {"none": 1.0, "linear": whole / own, "sqrt": (whole / own) ** 0.5}[spec.lr_scale]
     lr = spec.optimizer.lr
     change = f"lr unchanged {lr:g}" if factor == 1 else f"lr {lr:g} → {lr * factor:g} ({spec.lr_scale})"
-    return [f"global batch {shares[0]} → {whole}, {change}"]
+    return [f"global batch {own} → {whole}, {change}"]
 
 
 def _with_data(spec: JobSpec, notes: list[str]) -> JobSpec:
@@ -115,10 +121,15 @@ def _with_data(spec: JobSpec, notes: list[str]) -> JobSpec:
     return spec.model_copy(update={"data": data})
 
 
-def for_host(spec: JobSpec, workers: int, facts: dict[str, Any], *, smoke: bool) -> tuple[JobSpec, list[str]]:
-    """The spec as the workers of one host get it, from what its agent says; and lines for people."""
+def for_host(
+    spec: JobSpec, host: Host, workers: int, facts: dict[str, Any], *, smoke: bool
+) -> tuple[JobSpec, list[str]]:
+    """The spec as the workers of one host get it, from what its agent says; and lines for people.
+
+    Of the hosts it has this one alone.
+    """
     notes = []
-    update: dict[str, Any] = {}
+    update: dict[str, Any] = {"hosts": [spec_entry(host)]}
     if spec.threads is None:
         update["threads"] = max(1, facts["cores"] // workers)
     if smoke and spec.device == "auto" and facts.get("virtual_machine"):

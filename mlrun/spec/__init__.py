@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -98,19 +98,43 @@ class JobSpec(Block):
                 yield Conflict(
                     None, f"neither {one} nor {other} is given", f"add one of them, such as {one}: 100"
                 )
+        hosts = given.get("hosts")
+        unequal = isinstance(hosts, list) and any(_own_batch(host) is not None for host in hosts)
+        if unequal and given.get("global_batch_size") is not None:
+            yield Conflict(
+                "hosts",
+                "a host has a batch_size of its own, and global_batch_size splits by itself",
+                "give batch_size instead of global_batch_size, or remove it from the host",
+            )
 
 
-def batch_shares(spec: JobSpec, world_size: int) -> list[int]:
+def _own_batch(host: Any) -> Any:
+    return host.get("batch_size") if isinstance(host, Mapping) else getattr(host, "batch_size", None)
+
+
+def own_share(spec: JobSpec) -> int:
+    """Samples of a rank per optimizer step, accumulation included, by the spec as its own host got it.
+
+    Such a spec has that host alone under ``hosts``. Of no meaning where ``global_batch_size`` is given.
+    """
+    host = spec.hosts[0] if len(spec.hosts) == 1 else None
+    given = host.batch_size if isinstance(host, HostBlock) else None
+    return (given or spec.batch_size or 1) * spec.grad_accumulation
+
+
+def batch_shares(spec: JobSpec, world_size: int, given: Sequence[int | None] = ()) -> list[int]:
     """Samples of each rank per optimizer step, accumulation included.
 
-    A ``global_batch_size`` is split as equally as possible; where it doesn't divide, the first ranks
+    ``given[rank]`` is the ``batch_size`` of the rank's host, where it has one of its own. A
+    ``global_batch_size`` is split as equally as possible; where it doesn't divide, the first ranks
     take one more.
 
     Raises:
         RequestError: fewer samples than ranks.
     """
     if spec.batch_size is not None:
-        return [spec.batch_size * spec.grad_accumulation] * world_size
+        own = [each or spec.batch_size for each in given or [None] * world_size]
+        return [each * spec.grad_accumulation for each in own]
     assert spec.global_batch_size is not None
     each, more = divmod(spec.global_batch_size, world_size)
     if each == 0:

@@ -9,7 +9,7 @@ import pytest
 
 from mlrun.errors import RefusedError, RequestError
 from mlrun.launch.resolve import for_host, resolve
-from mlrun.spec import JobSpec, batch_shares
+from mlrun.spec import JobSpec, batch_shares, own_share
 
 
 def job(**keys: Any) -> JobSpec:
@@ -56,6 +56,16 @@ def test_shares_are_as_equal_as_possible_and_complete() -> None:
         resolve(spec, 11)
 
 
+def test_a_host_may_take_smaller_batches_than_the_others() -> None:
+    hosts = ["mac1", {"name": "mac2", "batch_size": 16, "slots": 2}]
+    resolved = resolve(job(hosts=hosts, lr_scale="linear"), None)
+    assert resolved.shares == [64, 16, 16]
+    assert resolved.notes == ["global batch 64 → 96, lr 0.1 → 0.15 (linear)"]
+    facts = {"cores": 8, "virtual_machine": None}
+    got = [for_host(resolved.spec, host, host.slots, facts, smoke=False)[0] for host in resolved.hosts]
+    assert [own_share(spec) for spec in got] == [64, 16]
+
+
 def test_wrong_requests_are_sentences() -> None:
     with pytest.raises(RequestError, match="-np 0"):
         resolve(job(), 0)
@@ -82,10 +92,17 @@ def test_hosts_keep_what_was_said_of_them() -> None:
 def test_smoke_stays_on_this_machine_and_off_an_advertised_gpu() -> None:
     resolved = resolve(job(hosts=["mac1", "mac2"]), None, smoke=True)
     assert [a.host for a in resolved.assignments] == ["localhost"]
-    spec, notes = for_host(resolved.spec, 2, {"cores": 8, "virtual_machine": True}, smoke=True)
+    spec, notes = for_host(
+        resolved.spec, resolved.hosts[0], 2, {"cores": 8, "virtual_machine": True}, smoke=True
+    )
     assert (spec.device, spec.threads) == ("cpu", 4)
     assert len(notes) == 1
-    assert for_host(resolved.spec, 16, {"cores": 8, "virtual_machine": None}, smoke=True)[0].threads == 1
+    assert (
+        for_host(resolved.spec, resolved.hosts[0], 16, {"cores": 8, "virtual_machine": None}, smoke=True)[
+            0
+        ].threads
+        == 1
+    )
 
 
 @pytest.mark.parametrize(

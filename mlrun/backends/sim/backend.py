@@ -13,7 +13,7 @@ from mlrun.allreduce.communicator import Buffer, Communicator, DType, Op, Work
 from mlrun.backends.base import Backend, Evaluation, Shape, Span, StepResult
 from mlrun.backends.sim.profiles import profile
 from mlrun.errors import RequestError
-from mlrun.spec import JobSpec, batch_shares
+from mlrun.spec import JobSpec, batch_shares, own_share
 
 FORWARD_SHARE = 1 / 3
 """Of a step: a backward pass computes two products for each one of the forward pass."""
@@ -47,7 +47,7 @@ class SimBackend(Backend):
         self._communicator = communicator
         self._rank, self._size = (communicator.rank, communicator.size) if communicator else (0, 1)
         self._samples_per_second = self._speed()
-        shares = batch_shares(self._spec, self._size)
+        shares = self._shares()
         samples = self._spec.data.samples or TRAIN_SAMPLES
         self._batch_size = shares[self._rank]
         per_epoch = -(-samples // sum(shares))
@@ -62,6 +62,16 @@ class SimBackend(Backend):
             data_fingerprint=f"simulated {samples}",
             device="simulated",
         )
+
+    def _shares(self) -> list[int]:
+        """Samples of each rank per step. Collective."""
+        if self._spec.global_batch_size is not None:
+            return batch_shares(self._spec, self._size)
+        if self._communicator is None:
+            return [own_share(self._spec)]
+        own, every = np.array([own_share(self._spec)]), np.zeros(self._size, np.int64)
+        self._communicator.all_gather(Buffer.of(own), Buffer.of(every), name="batch sizes").wait()
+        return [int(share) for share in every]
 
     def _speed(self) -> float:
         given = self._spec.sim.samples_per_second

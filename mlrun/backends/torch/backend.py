@@ -37,7 +37,7 @@ from mlrun.backends.torch.updates import (
 )
 from mlrun.errors import RequestError
 from mlrun.probe.system import facts
-from mlrun.spec import JobSpec
+from mlrun.spec import JobSpec, own_share
 
 
 class TorchBackend(Backend):
@@ -120,7 +120,7 @@ class TorchBackend(Backend):
     def _shares(self) -> tuple[int, ...]:
         if self._spec.global_batch_size is not None:
             return even_shares(self._spec.global_batch_size, self._size)
-        return replicas.gather(self._group, (self._spec.batch_size or 1) * self._spec.grad_accumulation)
+        return replicas.gather(self._group, own_share(self._spec))
 
     def _shape(self) -> Shape:
         per_epoch = self._sampler.steps_per_epoch

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlrun.cli.options import ConsoleKind, Hostfile, HostList, Overrides, RunName, RunsDir, Workers
+from mlrun.cli.options import (
+    ConsoleKind,
+    Hostfile,
+    HostList,
+    LogRanks,
+    Overrides,
+    RunName,
+    RunsDir,
+    Workers,
+    ranks_of,
+)
 
 if TYPE_CHECKING:
     from mlrun.spec import JobSpec
@@ -40,6 +50,7 @@ def launch(
         bool, typer.Option("--smoke", help="A few steps on tiny shapes on this machine, then checks.")
     ] = False,
     console: ConsoleKind = "live",
+    log_ranks: LogRanks = None,
     runs_dir: RunsDir = Path("runs"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would start, and start nothing.")
@@ -59,7 +70,9 @@ def launch(
             return
         from mlrun.launch import launcher
 
-        result = launcher.launch(job, np=np, console=console, runs_dir=runs_dir, smoke=smoke)
+        result = launcher.launch(
+            job, np=np, console=console, log_ranks=ranks_of(log_ranks), runs_dir=runs_dir, smoke=smoke
+        )
     if smoke:
         github.annotate_failure(spec, result.summary)
     raise typer.Exit(result.exit_code)
@@ -92,6 +105,7 @@ def resume(
     hostfile: Hostfile = None,
     overrides: Overrides = None,
     console: ConsoleKind = "live",
+    log_ranks: LogRanks = None,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """Go on with a run from its last checkpoint, in the same folder."""
@@ -104,6 +118,7 @@ def resume(
         np=np,
         hosts=chosen_hosts(hosts, hostfile),
         console=console,
+        log_ranks=ranks_of(log_ranks),
         runs_dir=runs_dir,
     )
     raise typer.Exit(result.exit_code)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from mlrun.errors import RequestError
+
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in optimizer.lr=0.2. Repeatable."),
@@ -21,5 +23,23 @@ Hostfile = Annotated[
 ConsoleKind = Annotated[
     str, typer.Option("--console", help="live, plain, json or off; live is plain where there is no terminal.")
 ]
+LogRanks = Annotated[
+    str | None,
+    typer.Option("--log-ranks", metavar="LIST", help="Show the output of these ranks alone, as in 0,2."),
+]
 RunsDir = Annotated[Path, typer.Option("--runs-dir", metavar="DIR", help="Where the run folders are.")]
 RunName = Annotated[str, typer.Argument(metavar="RUN|last", help="A run's name, the start of one, or last.")]
+
+
+def ranks_of(listed: str | None) -> frozenset[int] | None:
+    """The ranks of ``--log-ranks``; None where it isn't given.
+
+    Raises:
+        RequestError: not a list of ranks.
+    """
+    if listed is None:
+        return None
+    words = [word.strip() for word in listed.split(",")]
+    if not all(word.isdecimal() for word in words):
+        raise RequestError(f"--log-ranks {listed!r} is no list of ranks", fix="write it as in 0,2")
+    return frozenset(map(int, words))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from types import TracebackType
 from typing import TextIO
 
-from mlrun.protocol import Event
+from mlrun.protocol import Event, LogEvent
 
 
 class Console(ABC):
@@ -17,10 +18,15 @@ class Console(ABC):
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._gone = False
+        self._ranks: Collection[int] | None = None
+
+    def show_output_of(self, ranks: Collection[int]) -> None:
+        """Of what workers print, show these ranks' alone."""
+        self._ranks = ranks
 
     def show(self, event: Event) -> None:
         """Take in one event. Never raises for a reader that went away: training doesn't need one."""
-        if self._gone:
+        if self._gone or self._is_left_out(event):
             return
         try:
             self._show(event)
@@ -43,6 +49,10 @@ class Console(ABC):
 
     @abstractmethod
     def _close(self) -> None: ...
+
+    def _is_left_out(self, event: Event) -> bool:
+        printed = isinstance(event, LogEvent) and event.source != "mlrun"
+        return printed and self._ranks is not None and event.rank not in self._ranks
 
     def _forget_reader(self) -> None:
         """Send the rest nowhere, or the interpreter would fail on flushing it at its exit."""

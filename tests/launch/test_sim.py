@@ -54,3 +54,8 @@ def test_the_screen_says_simulated(tmp_path: Any, sim: Callable[..., str]) -> No
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
     assert "small (simulated)" in done.stdout
     assert "safetensors" not in done.stdout
+
+
+def test_a_smoke_run_needs_no_loss_where_nothing_is_learnt(mlrun: Mlrun, sim: Callable[..., str]) -> None:
+    run = mlrun("launch", sim(), "--smoke")
+    assert run.finish() == 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 import numpy as np
 import pytest
-from ring_ranks import make_ring, on_each, results_of
+from ring_ranks import DEADLINE_S, make_ring, on_each, results_of
 
 from mlrun.allreduce.communicator import Buffer, DType, Op
 from mlrun.allreduce.ring import RingCommunicator
@@ -162,6 +164,26 @@ def test_memory_of_a_dropped_work_is_kept() -> None:
         ring.barrier().wait()
 
     results_of(make_ring(2), work)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_calls_end_though_nobody_waits_for_them(size: int) -> None:
+    turns = [threading.Event() for _ in range(size + 1)]
+    turns[0].set()
+
+    def work(ring: RingCommunicator) -> None:
+        data = np.full(100_000, ring.rank, np.float32)
+        ring.barrier().wait()
+        assert turns[ring.rank].wait(DEADLINE_S)
+        call = ring.all_reduce(Buffer.of(data))
+        turns[ring.rank + 1].set()
+        deadline = time.monotonic() + DEADLINE_S
+        while not call.done():
+            assert time.monotonic() < deadline, "the call doesn't end"
+            time.sleep(0.001)
+        assert (data == sum(range(size))).all()
+
+    results_of(make_ring(size), work)
 
 
 def test_checksums_accept_what_is_whole() -> None:

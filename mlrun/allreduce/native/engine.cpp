@@ -21,6 +21,20 @@ std::shared_ptr<Group> whole_world(const Config& config) {
   return group;
 }
 
+bool is_crowded(const Config& config) {
+  const auto& hosts = config.hosts;
+  const auto ranks_here = std::count(hosts.begin(), hosts.end(), hosts[static_cast<size_t>(config.rank)]);
+  return ranks_here > static_cast<int64_t>(std::thread::hardware_concurrency());
+}
+
+// Such data goes out when the caller waits, or else once the peer's comes in: the first rank to make the call puts
+// nothing off. That saves waking a thread for what the caller is about to send itself.
+bool may_put_off(const Operation& operation) {
+  const Request& request = operation.request;
+  const bool all_send = request.count >= 2 * operation.entries.size();
+  return request.kind == Kind::AllReduce && is_for_callers(request) && all_send;
+}
+
 }  // namespace
 
 Engine::Engine(Config config)
@@ -28,6 +42,7 @@ Engine::Engine(Config config)
       rank_(config_.rank),
       size_(config_.size()),
       callers_progress_(config_.pace_bytes_s <= 0 && config_.pace_delay_s <= 0),
+      crowded_(is_crowded(config_)),
       world_(whole_world(config_)),
       give_up_ns_(INT64_MAX),
       departed_(static_cast<size_t>(size_), false),
@@ -119,6 +134,7 @@ std::shared_ptr<Operation> Engine::issue(const std::shared_ptr<Group>& group, Re
   }
   complete_if_ready(operation, lock);
   check_departed(lock);
+  if (may_put_off(*operation)) DirectSending::owed = false;
   if (callers_progress_) send_control_now(lock);
   return operation;
 }

@@ -156,6 +156,7 @@ class Engine {
   const int rank_;
   const int size_;
   const bool callers_progress_;  // paced links are for the threads, which may sleep
+  const bool crowded_;           // more ranks on this host than it has cores
   const std::shared_ptr<Group> world_;
   std::vector<std::unique_ptr<Link>> links_;  // next, previous
   std::atomic<int64_t> give_up_ns_;

@@ -183,6 +183,12 @@ bool Lane::readable(int timeout_ms) const {
   return ::poll(&poller, 1, timeout_ms) > 0;
 }
 
+void wait_for_input(const std::vector<Link*>& links, int timeout_ms) {
+  std::vector<pollfd> pollers;
+  for (Link* link : links) pollers.push_back({link->first().descriptor(), POLLIN, 0});
+  ::poll(pollers.data(), static_cast<nfds_t>(pollers.size()), timeout_ms);
+}
+
 void Lane::stop_receiving() { ::shutdown(fd_, SHUT_RD); }
 
 int64_t Lane::retransmits() const {

@@ -51,6 +51,7 @@ class Lane {
   bool has_backlog() const { return !backlog_.empty(); }
   // Waits at most `timeout_ms` for something to read; -1: without end.
   bool readable(int timeout_ms) const;
+  int descriptor() const { return fd_; }
   // Reading ends now, here and on the peer's side of nothing: what was written still goes out.
   void stop_receiving();
   // Packets sent again since the socket was opened, or -1 where the system doesn't tell.
@@ -106,5 +107,8 @@ struct Link {
 
   Lane& first() { return *lanes.front(); }
 };
+
+// Sleeps until the first socket of one of `links` has something to read, at most `timeout_ms`.
+void wait_for_input(const std::vector<Link*>& links, int timeout_ms);
 
 }  // namespace mlrun::ring

@@ -13,9 +13,13 @@ namespace mlrun::ring {
 namespace {
 
 constexpr uint64_t kLargestPayload = 1 << 20;
-// A waiting caller makes the progress itself until nothing has come for so long. The receiving threads stay away a
-// little longer, since the next call is likely to follow at once.
+// A waiting caller makes the progress itself: it spins until nothing has come for so long, which is short where ranks
+// share cores, then sleeps on its sockets. The receiving threads stay away a little longer, since the next call is
+// likely to follow at once.
 constexpr int64_t kSpinNs = 150000;
+constexpr int64_t kCrowdedSpinNs = 10000;
+constexpr int64_t kStayNs = 5000000;
+constexpr int kGlanceMs = 1;  // how late a caller asleep on its sockets may notice what another thread has done
 constexpr int64_t kClaimNs = 500000;
 constexpr auto kParked = std::chrono::milliseconds(1);
 constexpr uint64_t kReduceBytes = 128 << 10;  // reduced while it is in cache
@@ -56,9 +60,12 @@ void Engine::make_progress(Operation& operation, Lock& lock) {
     lane.receiving = true;
     taken.push_back(&link);
   };
+  const int64_t spin_ns = crowded_ ? kCrowdedSpinNs : kSpinNs;
+  const auto may_sleep = [&] { return taken.size() == links_.size() && links_[0]->lanes.size() == 1; };
   int64_t idle_since = now_ns();
+  int64_t idle_ns = 0;
   bool going = true;
-  while (going && !failed_ && !operation.done && now_ns() - idle_since < kSpinNs) {
+  while (going && !failed_ && !operation.done && idle_ns < (may_sleep() ? kStayNs : spin_ns)) {
     const DirectSending direct(true);
     bool moved = false;
     for (auto& link : links_) {
@@ -73,9 +80,14 @@ void Engine::make_progress(Operation& operation, Lock& lock) {
       going = receive_one(*link, link->first());
       moved = true;
     }
-    if (!moved) std::this_thread::yield();
-    lock.lock();
+    if (!moved && idle_ns < spin_ns) {
+      std::this_thread::yield();
+    } else if (!moved) {
+      wait_for_input(taken, kGlanceMs);
+    }
     if (moved) idle_since = now_ns();
+    idle_ns = now_ns() - idle_since;
+    lock.lock();
   }
   // The threads go on with what is left.
   DirectSending::owed = !sending_.empty();

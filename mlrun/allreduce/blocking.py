@@ -10,8 +10,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from mlrun.allreduce.communicator import (
     AbortedError,
     Buffer,
@@ -27,17 +25,6 @@ Call = Callable[[], None]
 
 _CLOSE_TIMEOUT_S = 10.0
 _FAREWELL_S = 0.5
-
-NUMPY = {
-    DType.FLOAT32: np.float32,
-    DType.FLOAT64: np.float64,
-    DType.FLOAT16: np.float16,
-    DType.INT8: np.int8,
-    DType.UINT8: np.uint8,
-    DType.INT32: np.int32,
-    DType.INT64: np.int64,
-    DType.BOOL: np.bool_,
-}
 
 
 def bytes_of(buffer: Buffer) -> Any:

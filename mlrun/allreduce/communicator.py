@@ -29,17 +29,21 @@ class DType(enum.IntEnum):
         return _ITEMSIZE[self]
 
 
-_ITEMSIZE = {
-    DType.FLOAT32: 4,
-    DType.FLOAT64: 8,
-    DType.FLOAT16: 2,
-    DType.BFLOAT16: 2,
-    DType.INT8: 1,
-    DType.UINT8: 1,
-    DType.INT32: 4,
-    DType.INT64: 8,
-    DType.BOOL: 1,
+NUMPY = {
+    DType.FLOAT32: np.float32,
+    DType.FLOAT64: np.float64,
+    DType.FLOAT16: np.float16,
+    DType.BFLOAT16: np.uint16,
+    DType.INT8: np.int8,
+    DType.UINT8: np.uint8,
+    DType.INT32: np.int32,
+    DType.INT64: np.int64,
+    DType.BOOL: np.bool_,
 }
+"""How numpy stores each type; of bfloat16, which it doesn't know, the bits."""
+
+_ITEMSIZE = {kind: np.dtype(stored).itemsize for kind, stored in NUMPY.items()}
+_FROM_NUMPY = {kind.name.lower(): kind for kind in DType}
 
 
 class Op(enum.IntEnum):
@@ -101,19 +105,6 @@ class Buffer:
         if kind is None:
             raise ValueError(f"no engine reduces {array.dtype.name}")
         return cls(array.ctypes.data, array.nbytes // kind.itemsize, kind, array)
-
-
-_FROM_NUMPY = {
-    "float32": DType.FLOAT32,
-    "float64": DType.FLOAT64,
-    "float16": DType.FLOAT16,
-    "bfloat16": DType.BFLOAT16,
-    "int8": DType.INT8,
-    "uint8": DType.UINT8,
-    "int32": DType.INT32,
-    "int64": DType.INT64,
-    "bool": DType.BOOL,
-}
 
 
 class Work(Protocol):

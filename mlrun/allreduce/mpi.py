@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from mlrun.allreduce import mpirun
-from mlrun.allreduce.blocking import NUMPY, BlockingCommunicator, Call, bytes_of
-from mlrun.allreduce.communicator import Buffer, Communicator, CommunicatorError, DType, Op
+from mlrun.allreduce.blocking import BlockingCommunicator, Call, bytes_of
+from mlrun.allreduce.communicator import NUMPY, Buffer, Communicator, CommunicatorError, DType, Op
 from mlrun.allreduce.links import Listener
 from mlrun.allreduce.side_channel import SideChannel
 from mlrun.errors import RequestError

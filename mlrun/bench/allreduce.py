@@ -14,7 +14,7 @@ from mlrun.bench.group import Group, Round
 from mlrun.errors import RequestError
 
 ENGINES = ("ring", "gloo", "mpi")
-DTYPES = ("float32", "float64", "float16", "int8", "uint8", "int32", "int64")
+DTYPES = tuple(kind.name.lower() for kind in DType)
 LIMIT_FROM_BYTES = 4 << 20
 """Below, a time is made of latencies, which a raw copy says nothing about."""
 

@@ -18,20 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from mlrun.allreduce.communicator import DType
+from mlrun.allreduce.communicator import NUMPY, DType
 from mlrun.allreduce.links import Listener
 from mlrun.bench.contestants import CONTESTANTS, Prepare
 from mlrun.protocol import Plan
-
-STORED = {
-    DType.FLOAT32: np.float32,
-    DType.FLOAT64: np.float64,
-    DType.FLOAT16: np.float16,
-    DType.INT8: np.int8,
-    DType.UINT8: np.uint8,
-    DType.INT32: np.int32,
-    DType.INT64: np.int64,
-}
 
 
 class Control:
@@ -82,7 +72,7 @@ def _round(
 ) -> dict[str, Any]:
     """Seconds per all-reduce, and how many elements of a checked one are wrong."""
     kind = DType[dtype]
-    zeros = np.zeros(count, dtype=STORED[kind])
+    zeros: np.ndarray[Any, Any] = np.zeros(count, dtype=NUMPY[kind])
     call = prepare(zeros, kind)
     call()  # all ranks start together once this has ended everywhere
     start = time.perf_counter()
@@ -93,10 +83,19 @@ def _round(
 
 
 def _wrong(prepare: Prepare, rank: int, size: int, count: int, kind: DType) -> int:
-    pattern = np.arange(count) % 7
-    values = (pattern + rank).astype(STORED[kind])
-    prepare(values, kind)()
-    return int(np.count_nonzero(values != size * pattern + sum(range(size))))
+    pattern: np.ndarray[Any, Any] = np.arange(count) % 7
+    values, expected = pattern + rank, size * pattern + sum(range(size))
+    if kind is DType.BOOL:  # whose sum is a logical or
+        values, expected = pattern == rank, pattern < size
+    stored = _stored(values, kind)
+    prepare(stored, kind)()
+    return int(np.count_nonzero(stored != _stored(expected, kind)))
+
+
+def _stored(values: np.ndarray[Any, Any], kind: DType) -> np.ndarray[Any, Any]:
+    if kind is DType.BFLOAT16:
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype(NUMPY[kind])
 
 
 if __name__ == "__main__":

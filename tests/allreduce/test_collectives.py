@@ -10,21 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlrun.allreduce.communicator import Buffer, Communicator, DType, Op
+from mlrun.allreduce.communicator import NUMPY, Buffer, Communicator, DType, Op
 
 Array = np.ndarray[Any, Any]
 
-STORED = {
-    DType.FLOAT32: np.float32,
-    DType.FLOAT64: np.float64,
-    DType.FLOAT16: np.float16,
-    DType.BFLOAT16: np.uint16,
-    DType.INT8: np.int8,
-    DType.UINT8: np.uint8,
-    DType.INT32: np.int32,
-    DType.INT64: np.int64,
-    DType.BOOL: np.bool_,
-}
 FLOATS = {DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16}
 REDUCTIONS = [(dtype, op) for dtype in DType for op in Op if (dtype, op) != (DType.BOOL, Op.AVERAGE)]
 
@@ -43,7 +32,7 @@ def encode(values: Array, dtype: DType) -> Array:
     """Values that the type can hold exactly, as numpy stores them."""
     if dtype is DType.BFLOAT16:
         return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    return values.astype(STORED[dtype])
+    return values.astype(NUMPY[dtype])
 
 
 def decode(stored: Array, dtype: DType) -> Array:

@@ -43,7 +43,7 @@ def test_engines_are_compared(size: int, engines: list[str], payload: int) -> No
                 assert 0 < ratio.low <= ratio.median <= ratio.high
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "int64"])
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8", "int64", "bool"])
 def test_other_types_are_right_too(dtype: str) -> None:
     (row,) = compare(2, ["ring"], [64 * KB], dtype=dtype, rounds=1)
     assert (row.wrong, row.dtype, row.of_limit) == (0, dtype, None)

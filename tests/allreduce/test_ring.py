@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -184,6 +187,34 @@ def test_calls_end_though_nobody_waits_for_them(size: int) -> None:
         assert (data == sum(range(size))).all()
 
     results_of(make_ring(size), work)
+
+
+MEMORY_OF_A_CALL = """
+import resource, sys
+import numpy as np
+from ring_ranks import make_ring, results_of
+from mlrun.allreduce.communicator import Buffer, DType
+
+data = [np.ones(16 << 20, np.float32) for _ in range(2)]
+ring = make_ring(2, sockets=8)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+results_of(ring, lambda each: each.all_reduce(Buffer.of(data[each.rank]), wire_dtype=DType.BFLOAT16).wait())
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert (data[0] == 2).all()
+print((after - before) >> (20 if sys.platform == "darwin" else 10))
+"""
+
+
+def test_scratch_grows_with_neither_payload_nor_sockets() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", MEMORY_OF_A_CALL],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=DEADLINE_S,
+    )
+    assert int(ended.stdout) < 64  # MB, of two ranks with 64 MB each
 
 
 def test_checksums_accept_what_is_whole() -> None:

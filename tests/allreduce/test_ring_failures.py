@@ -236,6 +236,7 @@ class Relay:
         self.one, self._a = socket_pair()
         self.other, self._b = socket_pair()
         self.fault: bytes | None = None
+        self.dead = False
         self._passed = 0
         for source, target in ((self._a, self._b), (self._b, self._a)):
             threading.Thread(target=self._pass, args=(source, target), daemon=True).start()
@@ -244,6 +245,8 @@ class Relay:
         try:
             while data := source.recv(10_000):
                 self._passed += len(data)
+                if self.dead:
+                    continue
                 if self.fault is not None and self._passed > 1_000_000:
                     if not self.fault:
                         break
@@ -273,6 +276,27 @@ def reduce_until_it_fails(ring: RingCommunicator) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         ring.all_reduce(ones(300_000)).wait()
+
+
+def test_a_dead_second_cable_is_noticed() -> None:
+    links = ring_links(2)
+    relay = Relay()
+    ring = [
+        RingCommunicator(
+            rank, 2, ["host0", "host1"], RingLinks([*links[rank].next, end]), settings={"heartbeat_s": 1.0}
+        )
+        for rank, end in enumerate((relay.one, relay.other))
+    ]
+
+    def work(communicator: RingCommunicator) -> None:
+        communicator.all_reduce(ones(2_000_000)).wait()
+        if communicator.rank == 0:
+            relay.dead = True
+        communicator.recv(ones(1), 1 - communicator.rank).wait(30)
+
+    for result in on_each(ring, work):
+        assert isinstance(result, PeerLostError)
+        assert "has heard nothing from rank" in str(result)
 
 
 def test_a_link_cut_within_a_segment_is_noticed() -> None:

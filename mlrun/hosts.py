@@ -3,6 +3,9 @@
 Hostfiles come in three shapes, told apart by their content: ours in YAML (a list, or a mapping with
 ``hosts:``, of names and mappings like the spec's), lines as Horovod, Open MPI and DeepSpeed write them
 (``mac1 slots=2``), and MLX's JSON (``[{"ssh": "mac1", "ips": ["192.168.0.1"]}]``).
+
+Groups of hosts are kept in ``~/.config/mlrun/hosts.yaml``, a mapping of names to such lists; ``@studios`` in
+``--hosts`` stands for all of one. ``MLRUN_HOSTS`` is a ``--hosts`` for who gives none.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +26,7 @@ from pydantic import ValidationError
 from mlrun.errors import RequestError
 from mlrun.spec.cluster import HostBlock
 
+HOSTS_VARIABLE = "MLRUN_HOSTS"
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _ENTRY = re.compile(
@@ -64,15 +69,22 @@ class Host:
 
 
 def parse_hosts(text: str) -> list[Host]:
-    """The hosts of a list such as ``mac1,mac2:2,anna@mac3,[fe80::1%en0]:2``; ``:N`` is slots.
+    """The hosts of a list such as ``mac1,mac2:2,anna@mac3,[fe80::1%en0]:2,@studios``; ``:N`` is slots.
 
     Raises:
-        RequestError: an empty list, a malformed entry or a host named twice.
+        RequestError: an empty list, a malformed entry, an unknown group or a host named twice.
     """
     entries = [entry.strip() for entry in text.split(",")]
     if not any(entries):
         raise RequestError("The list of hosts is empty.", fix="Name hosts like this: --hosts mac1,mac2:2")
-    return _distinct(("--hosts", _parse_entry(entry, "--hosts")) for entry in entries if entry)
+    return _distinct(
+        named
+        for entry in entries
+        if entry
+        for named in (
+            _group(entry) if entry.startswith("@") else [("--hosts", _parse_entry(entry, "--hosts"))]
+        )
+    )
 
 
 def hosts_of_spec(hosts: Iterable[str | HostBlock]) -> list[Host]:
@@ -104,16 +116,86 @@ def read_hostfile(path: str | Path) -> list[Host]:
 
 
 def chosen_hosts(listed: str | None, hostfile: str | Path | None) -> list[Host]:
-    """The hosts of ``--hosts`` or ``--hostfile``; empty when neither is given.
+    """The hosts of ``--hosts`` or ``--hostfile``, else those of MLRUN_HOSTS; empty when none is given.
 
     Raises:
         RequestError: both are given, or as ``parse_hosts`` and ``read_hostfile`` do.
     """
     if listed is not None and hostfile is not None:
         raise RequestError("--hosts and --hostfile exclude each other.", fix="Keep one of them")
-    if listed is not None:
-        return parse_hosts(listed)
-    return read_hostfile(hostfile) if hostfile is not None else []
+    if hostfile is not None:
+        return read_hostfile(hostfile)
+    listed = listed if listed is not None else os.environ.get(HOSTS_VARIABLE)
+    return parse_hosts(listed) if listed else []
+
+
+def groups_file() -> Path:
+    """Where the groups are kept."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "mlrun" / "hosts.yaml"
+
+
+def read_groups() -> dict[str, list[Host]]:
+    """Name -> hosts of every saved group.
+
+    Raises:
+        RequestError: a file that can't be read or holds something else (with file and line).
+    """
+    path = groups_file()
+    try:
+        text = path.read_text(encoding="utf-8")
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RequestError(f"Cannot read the groups in {path}: {error}") from error
+    if root is None:
+        return {}
+    if not isinstance(root, yaml.MappingNode):
+        raise RequestError(f"{path}: expected groups of hosts.", fix="Write studios: and below it - mac1")
+    data = yaml.safe_load(text)
+    return {
+        name: _distinct(_items(node, data[name], str(path)))
+        for name, node in ((str(key.value), value) for key, value in root.value)
+    }
+
+
+def save_group(name: str, hosts: Iterable[Host]) -> Path:
+    """Add ``hosts`` to the group ``name``, made if there is none; a host that is in it is replaced.
+
+    Raises:
+        RequestError: a name that couldn't stand in ``--hosts``, or a file that can't be read or written.
+    """
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise RequestError(f"{name!r} can't be the name of a group.", fix="Use letters, digits, - and _")
+    groups = read_groups()
+    members = {host.name: host for host in groups.get(name, [])}
+    groups[name] = list((members | {host.name: host for host in hosts}).values())
+    content = {group: [_short(host) for host in members] for group, members in groups.items()}
+    path = groups_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arriving = path.with_name(path.name + ".arriving")
+        arriving.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+        arriving.replace(path)
+    except OSError as error:
+        raise RequestError(f"Cannot write the groups to {path}: {error}") from error
+    return path
+
+
+def _short(host: Host) -> str | dict[str, Any]:
+    entry = spec_entry(host)
+    return entry.removesuffix(":1") if isinstance(entry, str) else entry.model_dump(exclude_defaults=True)
+
+
+def _group(entry: str) -> Iterator[tuple[str, Host]]:
+    groups = read_groups()
+    if entry[1:] not in groups:
+        known = ", ".join(f"@{name}" for name in groups) or "none yet"
+        raise RequestError(
+            f"--hosts: there is no group {entry} (groups: {known}).",
+            fix=f"Make it: mlrun hosts add mac1 mac2 --group {entry[1:] or 'studios'}",
+        )
+    return ((entry, host) for host in groups[entry[1:]])
 
 
 def spec_entry(host: Host) -> str | HostBlock:
@@ -169,10 +251,15 @@ def _read_yaml(text: str, path: str) -> Iterator[tuple[str, Host]]:
         if set(keys) != {"hosts"}:
             raise RequestError(f"{path}: expected the one key hosts:, found {', '.join(map(str, keys))}.")
         root = keys["hosts"]
-    if not isinstance(root, yaml.SequenceNode):
-        raise RequestError(f"{path}: expected a list of hosts.", fix="Write hosts: and below it - mac1")
     data = yaml.safe_load(text)
-    items = data["hosts"] if isinstance(data, dict) else data
+    yield from _items(root, data["hosts"] if isinstance(data, dict) else data, path)
+
+
+def _items(root: yaml.Node | None, items: Any, path: str) -> Iterator[tuple[str, Host]]:
+    """The entries of a list in YAML; ``root`` knows their lines, ``items`` are their values."""
+    if not isinstance(root, yaml.SequenceNode):
+        line = f":{root.start_mark.line + 1}" if root is not None else ""
+        raise RequestError(f"{path}{line}: expected a list of hosts.", fix="Write hosts: and below it - mac1")
     for node, item in zip(root.value, items, strict=True):
         yield _located(item, f"{path}:{node.start_mark.line + 1}")
 

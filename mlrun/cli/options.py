@@ -15,7 +15,13 @@ Overrides = Annotated[
 ]
 Workers = Annotated[int | None, typer.Option("-np", metavar="N", help="Workers in all.")]
 HostList = Annotated[
-    str | None, typer.Option("--hosts", "-H", metavar="LIST", help="Where to train: mac1,mac2:2,anna@mac3.")
+    str | None,
+    typer.Option(
+        "--hosts",
+        "-H",
+        metavar="LIST",
+        help="Which hosts: mac1,mac2:2,anna@mac3,@group. Without it, those of MLRUN_HOSTS.",
+    ),
 ]
 Hostfile = Annotated[
     Path | None, typer.Option("--hostfile", metavar="FILE", help="Hosts in YAML, host slots=N or MLX's JSON.")

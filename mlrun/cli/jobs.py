@@ -46,6 +46,9 @@ def launch(
         list[str] | None,
         typer.Option(metavar="NAME", help="Interface (or address) that links may use. Repeatable."),
     ] = None,
+    max_restarts: Annotated[
+        int | None, typer.Option(metavar="N", help="Start a failed run again: --set restarts=...")
+    ] = None,
     smoke: Annotated[
         bool, typer.Option("--smoke", help="A few steps on tiny shapes on this machine, then checks.")
     ] = False,
@@ -59,7 +62,7 @@ def launch(
     """Train the model of a spec."""
     from mlrun import github, specfile
 
-    short = [("allreduce.engine", engine), ("device", device)]
+    short = [("allreduce.engine", engine), ("device", device), ("restarts", max_restarts)]
     if interface:
         short.append(("network.interfaces", json.dumps(interface)))
     all_overrides = [*(overrides or []), *(f"{key}={value}" for key, value in short if value is not None)]

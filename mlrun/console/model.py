@@ -232,6 +232,8 @@ class Run:
         self.step = detail.get("step", self.step)
         if event.rank is None:
             self.state = event.state
+            if event.state == "restarting":
+                self.failures.clear()
         else:
             worker = self.workers[event.rank]
             worker.state = event.state

@@ -14,10 +14,11 @@ from typing import Any
 
 from mlrun import runs
 from mlrun.console import Console, open_console
-from mlrun.errors import ExitCode, MlrunError, RequestError
+from mlrun.errors import ExitCode, MlrunError, RequestError, RunFailedError
 from mlrun.hosts import Host, spec_entry
 from mlrun.launch.generation import Generation
 from mlrun.launch.here import on_this_machine
+from mlrun.launch.hooks import run_hook
 from mlrun.launch.record import Record
 from mlrun.launch.resolve import Resolved, resolve
 from mlrun.launch.summary import Summary
@@ -161,6 +162,9 @@ class _Run:
             runs.merge_timelines(self._run_dir, ahead)
             summary = self._record.summary.build(exit_code)
             runs.write_summary(self._run_dir, summary)
+            told = run_hook(self._resolved.spec.hooks, self._run_dir, summary)
+            if told is not None:
+                self._record.show(told)
             self._record.show(SummaryEvent(summary))
         finally:
             self._record.close()
@@ -187,10 +191,34 @@ class _Run:
     async def _train(self, resume_from: Path | None) -> ExitCode:
         _on_signals(self._interrupt)
         self._here = await asyncio.to_thread(on_this_machine, self._resolved.hosts)
-        exit_code = await self._generate(self._resolved, resume_from, 0)
+        exit_code = await self._generate_again(resume_from)
         if self._smoke and exit_code is ExitCode.DONE:
             exit_code = await self._prove()
         return exit_code
+
+    async def _generate_again(self, resume_from: Path | None) -> ExitCode:
+        """Run generations until one doesn't fail, or the restarts are used up."""
+        restarts = self._resolved.spec.restarts
+        for number in range(restarts + 1):
+            try:
+                exit_code = await self._generate(self._resolved, resume_from, number)
+            except RunFailedError as error:
+                if number == restarts:
+                    raise
+                self._record.show(FailureEvent("refused", str(error)))
+                exit_code = error.exit_code
+            if exit_code is not ExitCode.RUN_FAILED or number == restarts:
+                break
+            resume_from = runs.latest_checkpoint(self._run_dir) or resume_from
+            self._restart(number + 1, resume_from)
+        return exit_code
+
+    def _restart(self, number: int, resume_from: Path | None) -> None:
+        """The failure so far is told and written, but no longer how the run ends."""
+        begin = f"going on from {resume_from.name}" if resume_from is not None else "from the first step"
+        text = f"restart {number} of {self._resolved.spec.restarts}: {begin}"
+        self._record.show(LogEvent(text, "warning"))
+        self._record.show(StateEvent("restarting", {"restart": number}))
 
     async def _generate(self, resolved: Resolved, resume_from: Path | None, number: int) -> ExitCode:
         self._generation = Generation(

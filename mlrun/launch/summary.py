@@ -58,6 +58,7 @@ class Summary:
         self._checkpoint: str | None = None
         self._reason: str | None = None
         self._failures: list[FailureEvent] = []
+        self._restarts = 0
         self._started: float | None = None
         self._ended: float | None = None
 
@@ -74,6 +75,8 @@ class Summary:
         if isinstance(event, StateEvent) and event.rank is not None:
             self._told(event.rank, event)
         elif isinstance(event, StateEvent):
+            if event.state == "restarting":
+                self._restarted(event.detail["restart"])
             self._links = event.detail.get("edges", self._links)
         elif isinstance(event, StepEvent):
             self._run["step"] = max(event.step, self._run["step"] or 0)
@@ -85,6 +88,13 @@ class Summary:
             self._checkpoint = event.path
         elif isinstance(event, FailureEvent):
             self._failures.append(event)
+
+    def _restarted(self, number: int) -> None:
+        """What came before is in the events; the summary is of how the run ends."""
+        self._restarts = number
+        self._failures = []
+        self._reason = None
+        self._ranks = [{**rank, "exit_code": None, "signal": None} for rank in self._ranks]
 
     def exited(self, message: WorkerExited) -> None:
         self._ranks[message.rank] |= {"exit_code": message.exit_code, "signal": message.signal}
@@ -100,6 +110,7 @@ class Summary:
             "status": status.get(ExitCode(exit_code), "failed"),
             "exit_code": exit_code,
             "reason": self._reason,
+            "restarts": self._restarts,
             "world_size": self._resolved.world_size,
             "engine": spec.allreduce.engine if self._resolved.world_size > 1 else None,
             **self._run,

@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from mlrun.errors import RequestError
 from mlrun.spec.block import Block, Conflict
-from mlrun.spec.cluster import AllReduce, HostBlock, Network
+from mlrun.spec.cluster import AllReduce, Hooks, HostBlock, Network
 from mlrun.spec.training import Checkpoint, Data, Evaluate, LrSchedule, Model, Optimizer, Sim, TaskBlock
 
 ALTERNATIVES = (("batch_size", "global_batch_size"), ("steps", "epochs"))
@@ -67,6 +67,7 @@ class JobSpec(Block):
     log_every: PositiveInt = Field(default=10, description="Steps between reads of the loss from the device")
     hash_every: PositiveInt = Field(default=500, description="Steps between checks that all replicas agree")
     restarts: NonNegativeInt = Field(default=0, description="How often a failed run starts again by itself")
+    hooks: Hooks = Hooks()
     hosts: list[str | HostBlock] = Field(
         default_factory=list,
         description="Hosts in order, as name, user@name, name:slots or a mapping; this machine if empty",

@@ -76,6 +76,13 @@ class Network(Block):
             )
 
 
+class Hooks(Block):
+    """Commands of the launching machine, run by its shell once the run has ended."""
+
+    done: str | None = Field(default=None, description="Run after a run that came to its end")
+    failed: str | None = Field(default=None, description="Run after a run that failed")
+
+
 class HostBlock(Block):
     """A host with more to say than ``name:slots``."""
 

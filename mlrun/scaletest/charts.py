@@ -62,7 +62,13 @@ def _figure(rows: Sequence[dict[str, Any]], title: str, unit: str) -> Figure:
         label = f"{row['speed_up']:.2f}×\n{row['samples_per_second']:,.0f} {unit}/s"
         label += "\npredicted" if foretold else ""
         axes.annotate(
-            label, (x, row["speed_up"]), (0, 5), textcoords="offset points", ha="center", fontsize=8
+            label,
+            (x, row["speed_up"]),
+            (0, 8),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
         )
     axes.plot(range(len(counts)), counts, "o--", color="#8a8a8e", label="ideal", zorder=0)
     for index, name in enumerate(names):

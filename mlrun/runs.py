@@ -64,27 +64,6 @@ def create(runs_dir: Path, name: str) -> Path:
     raise RequestError(f"{runs_dir} is full of runs named {stem}", fix="choose another place with --runs-dir")
 
 
-def find(runs_dir: Path, which: str) -> Path:
-    """The folder of the run ``which``: ``last``, a name, the beginning of one (the newest such), or a path.
-
-    Raises:
-        RequestError: no such run; the message names those there are.
-    """
-    if (Path(which) / SPEC_FILE).is_file():
-        return Path(which).resolve()
-    runs = all_runs(runs_dir)
-    for run in runs:
-        if which in ("last", run.name):
-            return run
-    for run in runs:
-        if run.name.startswith(which):
-            return run
-    known = ", ".join(run.name for run in runs[:5]) or "none"
-    raise RequestError(
-        f"no run {which!r} in {runs_dir} (newest: {known})", fix="name one of these, or say --runs-dir"
-    )
-
-
 def all_runs(runs_dir: Path) -> list[Path]:
     """Run folders, the newest first."""
     folders = [path.parent.resolve() for path in runs_dir.glob(f"*/{SPEC_FILE}")]

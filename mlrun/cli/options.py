@@ -34,7 +34,7 @@ LogRanks = Annotated[
     typer.Option("--log-ranks", metavar="LIST", help="Show the output of these ranks alone, as in 0,2."),
 ]
 RunsDir = Annotated[Path, typer.Option("--runs-dir", metavar="DIR", help="Where the run folders are.")]
-RunName = Annotated[str, typer.Argument(metavar="RUN|last", help="A run's name, the start of one, or last.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN|last", help="A run's id or name, its start, or last.")]
 
 
 def ranks_of(listed: str | None) -> frozenset[int] | None:

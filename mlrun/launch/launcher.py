@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlrun import runs
+from mlrun import index, runs
 from mlrun.console import Console, open_console
 from mlrun.errors import ExitCode, MlrunError, RequestError, RunFailedError
 from mlrun.hosts import Host, spec_entry
@@ -74,6 +74,7 @@ def launch(
     view = _view(console, log_ranks)
     run_dir = runs.create(runs_dir, spec.name)
     runs.write_spec(run_dir, resolved.spec)
+    index.note(run_dir, smoke=smoke)
     return _Run(resolved, run_dir, view, lease_s, smoke=smoke).see_through(resume_from=None)
 
 
@@ -88,7 +89,7 @@ def resume(
     runs_dir: Path = Path("runs"),
     lease_s: float = LEASE_S,
 ) -> RunResult:
-    """Go on with ``run`` (see ``runs.find``) from its last checkpoint, in the same folder.
+    """Go on with ``run`` (see ``index.find``) from its last checkpoint, in the same folder.
 
     ``hosts``: where to train now, when not where it did before.
 
@@ -96,7 +97,7 @@ def resume(
         RequestError: no such run, no checkpoint in it, nothing left to train, or overrides that change the
             model or the data.
     """
-    run_dir = runs.find(runs_dir, run)
+    run_dir = index.find(runs_dir, run)
     before = load(run_dir / runs.SPEC_FILE)
     spec = load(run_dir / runs.SPEC_FILE, overrides or [])
     if hosts:
@@ -117,6 +118,7 @@ def resume(
         resolved.notes.insert(0, f"going on with {resolved.world_size} workers, before there were {was}")
     view = _view(console, log_ranks)
     runs.write_spec(run_dir, resolved.spec)
+    index.note(run_dir)
     return _Run(resolved, run_dir, view, lease_s, smoke=False).see_through(resume_from=checkpoint)
 
 

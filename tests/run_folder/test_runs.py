@@ -9,6 +9,7 @@ import pytest
 
 from mlrun import runs
 from mlrun.errors import RequestError
+from mlrun.index import find
 from mlrun.protocol import LogEvent
 from mlrun.spec import JobSpec
 from mlrun.specfile import load
@@ -35,12 +36,12 @@ def test_a_place_that_cannot_hold_runs_is_a_sentence(tmp_path: Path) -> None:
 
 def test_runs_are_found_by_last_name_prefix_and_path(tmp_path: Path) -> None:
     first, second = make(tmp_path, "a"), make(tmp_path, "b")
-    assert runs.find(tmp_path, "last") == second
-    assert runs.find(tmp_path, first.name) == first
-    assert runs.find(tmp_path, "a-") == first
-    assert runs.find(tmp_path / "elsewhere", str(first)) == first
+    assert find(tmp_path, "last") == second
+    assert find(tmp_path, first.name) == first
+    assert find(tmp_path, "a-") == first
+    assert find(tmp_path / "elsewhere", str(first)) == first
     with pytest.raises(RequestError, match=f"no run 'c' .*{second.name}, {first.name}"):
-        runs.find(tmp_path, "c")
+        find(tmp_path, "c")
 
 
 def test_the_spec_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from mlrun import __version__
 from mlrun.bench import command as bench
-from mlrun.cli import jobs, runs, scale, specs
+from mlrun.cli import hosts, jobs, runs, scale, specs
 from mlrun.errors import ExitCode, MlrunError, RefusedError
 
 app = typer.Typer(
@@ -92,6 +92,7 @@ def _top(
 
 
 jobs.register(app)
+hosts.register(app)
 runs.register(app)
 scale.register(app)
 specs.register(app)

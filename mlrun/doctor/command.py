@@ -6,22 +6,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from mlrun.doctor.ladder import Ladder, Rung
-from mlrun.errors import ExitCode
+from mlrun.errors import ExitCode, RequestError
 from mlrun.hosts import Host
 from mlrun.spec import JobSpec
 from mlrun.spec.training import Model
 
+FRAMEWORKS = ("torch", "tensorflow", "sim")
+
 
 def examine(hosts: Sequence[Host], framework: str, say: Callable[[str], None]) -> ExitCode:
     """Climb the ladder and ``say`` each rung; THRESHOLD_MISSED where one didn't hold."""
-    fields = {
-        "name": "doctor",
-        "framework": framework,
-        "model": Model(name="mlp"),
-        "batch_size": 1,
-        "steps": 1,
-    }
-    spec = JobSpec.model_validate(fields)
+    spec = any_spec(framework)
 
     async def climb() -> ExitCode:
         held = True
@@ -32,6 +27,24 @@ def examine(hosts: Sequence[Host], framework: str, say: Callable[[str], None]) -
         return ExitCode.DONE if held else ExitCode.THRESHOLD_MISSED
 
     return asyncio.run(climb())
+
+
+def any_spec(framework: str) -> JobSpec:
+    """A job of ``framework`` like any other.
+
+    Raises:
+        RequestError: there is no such framework.
+    """
+    if framework not in FRAMEWORKS:
+        raise RequestError(f"no framework {framework!r}", fix=f"choose one of {', '.join(FRAMEWORKS)}")
+    fields = {
+        "name": "doctor",
+        "framework": framework,
+        "model": Model(name="mlp"),
+        "batch_size": 1,
+        "steps": 1,
+    }
+    return JobSpec.model_validate(fields)
 
 
 def _lines(rung: Rung) -> list[str]:

@@ -9,27 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mlrun.doctor.asking import measure_links, reach, reply_of
 from mlrun.errors import MlrunError, RefusedError
 from mlrun.hosts import Host
 from mlrun.launch.agreement import agree
 from mlrun.launch.here import on_this_machine
-from mlrun.launch.linking import Linking
 from mlrun.launch.ssh import NoInterpreterError
 from mlrun.launch.station import Station, station
-from mlrun.protocol import (
-    PROTOCOL_VERSION,
-    Bye,
-    Hello,
-    HelloReply,
-    LinkListening,
-    LinkMeasured,
-    LogEvent,
-)
+from mlrun.protocol import Bye
 from mlrun.spec import JobSpec
-from mlrun.wire import Message, ProtocolError
 
-ANSWER_S = 30.0
-LEASE_S = 120.0
 FREE_BYTES = 2 * 10**9
 """What a host should have free for code, logs and a checkpoint or two."""
 
@@ -95,8 +84,7 @@ class Ladder:
     async def _reach(self) -> list[str]:
         async def start(at: Station) -> None:
             try:
-                await at.start()
-                at.transport.send(Hello(self._run_id, at.name, LEASE_S))
+                await reach(at, self._run_id)
             except MlrunError as error:
                 self._errors.append(error)
 
@@ -110,13 +98,7 @@ class Ladder:
 
     async def _greet(self) -> list[str]:
         for at in self._stations:
-            reply = await self._receive(at, HelloReply)
-            if reply.protocol_version != PROTOCOL_VERSION:
-                raise RefusedError(
-                    f"{at.name} has another version of mlrun",
-                    fix="install the same on it: mlrun hosts install",
-                )
-            self._facts[at.name] = reply.facts
+            self._facts[at.name] = (await reply_of(at)).facts
         return []
 
     async def _compare(self) -> list[str]:
@@ -137,48 +119,8 @@ class Ladder:
         ]
 
     async def _link(self) -> list[str]:
-        hosts = [at.host for at in self._stations]
-        linking = Linking(hosts, self._facts, self._spec, secrets.token_hex(32))
-        by_name = {at.name: at for at in self._stations}
-        outbox = linking.begin()
-        inbox: asyncio.Queue[tuple[str, Message]] = asyncio.Queue()
-        readers = [asyncio.ensure_future(_pass_on(at, inbox)) for at in self._stations]
-        try:
-            while not linking.done:
-                for name, message in outbox:
-                    by_name[name].transport.send(message)
-                name, heard = await asyncio.wait_for(inbox.get(), ANSWER_S)
-                outbox = linking.heard(name, heard) if isinstance(heard, LinkListening | LinkMeasured) else []
-        except asyncio.TimeoutError:
-            raise RefusedError(f"the agents didn't measure their links within {ANSWER_S:.0f} s") from None
-        finally:
-            for reader in readers:
-                reader.cancel()
-            await asyncio.gather(*readers, return_exceptions=True)
-        linking.choose([])
-        self._warnings = _texts(linking.warnings(len(hosts), None))
-        return _texts(linking.announcement())
-
-    async def _receive(self, at: Station, kind: type[HelloReply]) -> HelloReply:
-        try:
-            while (message := await asyncio.wait_for(at.transport.receive(), ANSWER_S)) is not None:
-                if isinstance(message, kind):
-                    return message
-            why = await at.transport.last_words() or "it ended"
-        except asyncio.TimeoutError:
-            why = f"no answer within {ANSWER_S:.0f} s"
-        except ProtocolError as error:
-            why = str(error)
-        raise RefusedError(f"the agent on {at.name}: {why}", fix="install the same mlrun there")
-
-
-async def _pass_on(at: Station, inbox: asyncio.Queue[tuple[str, Message]]) -> None:
-    while (message := await at.transport.receive()) is not None:
-        await inbox.put((at.name, message))
-
-
-def _texts(events: Sequence[object]) -> list[str]:
-    return [event.text for event in events if isinstance(event, LogEvent)]
+        evidence, self._warnings = await measure_links(self._stations, self._facts, self._spec)
+        return evidence
 
 
 def _raise_all(errors: Sequence[MlrunError]) -> None:

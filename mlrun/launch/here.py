@@ -44,7 +44,7 @@ def on_this_machine(hosts: Sequence[Host]) -> set[str]:
 def _is_here(host: Host, mine: set[str]) -> bool:
     if host.is_local:
         return True
-    settings = _ssh_settings(host)
+    settings = ssh_settings(host)
     target = settings.get("hostname", host.destination)
     if settings.get("user") not in (None, getpass.getuser()):
         return False
@@ -52,11 +52,11 @@ def _is_here(host: Host, mine: set[str]) -> bool:
         return False
     if _bare(target) == _bare(platform.node()):
         return True
-    found = _addresses_of(target)
+    found = addresses_of(target)
     return not found.isdisjoint(mine) or any(ipaddress.ip_address(address).is_loopback for address in found)
 
 
-def _ssh_settings(host: Host) -> dict[str, str]:
+def ssh_settings(host: Host) -> dict[str, str]:
     """What ssh would do for ``host``, without doing it."""
     command = ssh_command(host)
     try:
@@ -78,7 +78,8 @@ def _bare(name: str) -> str:
     return name.casefold().rstrip(".").removesuffix(".local")
 
 
-def _addresses_of(target: str) -> set[str]:
+def addresses_of(target: str) -> set[str]:
+    """The literal addresses, without scope, that ``target`` has for this machine; none where it's unknown."""
     try:
         return {str(entry[4][0]).split("%")[0] for entry in socket.getaddrinfo(target, None)}
     except (OSError, UnicodeError):

@@ -27,7 +27,7 @@ from mlrun.errors import RefusedError, RunFailedError
 from mlrun.hosts import Host
 from mlrun.launch.ssh import SshTransport
 
-CACHE = "~/.cache/mlrun/code"
+CACHE = "~/.local/share/mlrun/code"
 """On a host: one folder per project."""
 IGNORE_FILE = ".mlrunignore"
 SIZE_LIMIT = 500 * 10**6

@@ -112,12 +112,12 @@ def bootstrap(
     is the run whose process it is (see ``mlrun.agent.reap``).
     """
     export = f"export {RUN_VARIABLE}={shlex.quote(mark)}; " if mark is not None else ""
-    candidates = " ".join(map(_shell_path, pythons))
-    others = " ".join(map(_shell_path, _USUAL_PLACES))
+    candidates = " ".join(map(shell_path, pythons))
+    others = " ".join(map(shell_path, _USUAL_PLACES))
     fits, describe = shlex.quote(_FITS), shlex.quote(_DESCRIBE)
     script = (
         f'for p in {candidates}; do if [ -x "$p" ] && "$p" -c {fits} </dev/null >/dev/null 2>&1; then '
-        f"cd {_shell_path(workdir)} 2>/dev/null; {export}printf '\\n%s\\n' '{nonce} start'; "
+        f"cd {shell_path(workdir)} 2>/dev/null; {export}printf '\\n%s\\n' '{nonce} start'; "
         f'exec "$p" -m {shlex.join(program)}; fi; done; '
         f"printf '\\n%s\\n' '{nonce} none'; "
         f'for p in {candidates}; do [ -e "$p" ] || echo "$p: not there"; done; '
@@ -127,7 +127,8 @@ def bootstrap(
     return script.encode() + b"\n"
 
 
-def _shell_path(path: str) -> str:
+def shell_path(path: str) -> str:
+    """``path`` as one word of sh; one that begins with ``~/`` is in the home folder there."""
     if path == "~" or path.startswith("~/"):
         return f'"$HOME"{shlex.quote(path[1:])}' if len(path) > 1 else '"$HOME"'
     return shlex.quote(path)

@@ -94,8 +94,13 @@ def _per_step(gradient_bytes: int, ranks: int, rate: float) -> float:
     return 2 * (ranks - 1) / ranks * gradient_bytes / rate
 
 
+def kind_name(kind: str | None) -> str:
+    """What people call a kind of interface (see ``probe.addresses``)."""
+    return _NAMES.get(kind or "", "an unknown interface")
+
+
 def _kind(path: LinkPath) -> str:
-    return _NAMES.get(path.kind or "", "an unknown interface")
+    return kind_name(path.kind)
 
 
 def _interfaces(path: LinkPath) -> str:

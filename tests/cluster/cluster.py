@@ -34,6 +34,7 @@ ROOTS = Path("/var/tmp")
 PREFIX = "mlrun-cluster-"
 HOST_PYTHON = os.path.realpath(sys.executable)
 """An interpreter that hosts have too, with nothing but the standard library."""
+PASSWORD = "the room's password"
 MACOS_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 """All that a command over ssh gets on a Mac."""
 
@@ -76,8 +77,12 @@ class Cluster:
         hosts: int = 4,
         networks: Sequence[Network] = (OFFICE,),
         shells: Mapping[str, str] | None = None,
+        *,
+        strangers: bool = False,
     ) -> None:
+        """Hosts that are ``strangers`` don't know the launcher's key, nor it theirs; they admit PASSWORD."""
         _sweep()
+        self._strangers = strangers
         self.root = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=ROOTS))
         self.networks = networks
         names = [f"mac{i}" for i in range(1, hosts + 1)]
@@ -142,10 +147,14 @@ class Cluster:
         known = []
         for host in self.hosts.values():
             public = _make_key(host.folder / "host_key")
-            known += [f"{address} {public}" for address in (host.name, *host.addresses.values())]
-            (host.home / ".ssh" / "authorized_keys").write_text(f"{key}\n")
-            (host.folder / "sshd_config").write_text(_sshd_config(host))
-        (self.launcher.home / ".ssh" / "known_hosts").write_text("\n".join(known) + "\n")
+            if self._strangers:
+                (host.folder / "shadow").write_text(f"root:{_hash_of(PASSWORD)}:19000:0:99999:7:::\n")
+            else:
+                known += [f"{address} {public}" for address in (host.name, *host.addresses.values())]
+                (host.home / ".ssh" / "authorized_keys").write_text(f"{key}\n")
+            (host.folder / "sshd_config").write_text(_sshd_config(host, passwords=self._strangers))
+        if known:
+            (self.launcher.home / ".ssh" / "known_hosts").write_text("\n".join(known) + "\n")
         for node in everyone:
             others = [
                 line for line in Path("/etc/passwd").read_text().splitlines() if not line.startswith("root:")
@@ -223,6 +232,8 @@ def _identity(node: Node, *, own_disk: bool) -> str:
         "echo 2 > /proc/sys/net/ipv4/conf/all/arp_announce",
         "echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad",
     ]
+    if (node.folder / "shadow").exists():
+        lines.append(f"mount --bind {node.folder}/shadow /etc/shadow")
     if own_disk and sys.prefix != sys.base_prefix:
         # No host has a Python where this environment has its own; ``install`` makes one.
         lines += [f"mkdir {node.folder}/nothing", f"mount --bind {node.folder}/nothing {sys.prefix}/bin"]
@@ -234,14 +245,14 @@ def _identity(node: Node, *, own_disk: bool) -> str:
     return "\n".join([*lines, "echo ready", ""])
 
 
-def _sshd_config(host: Node) -> str:
+def _sshd_config(host: Node, *, passwords: bool) -> str:
     return "\n".join(
         [
             "Port 22",
             f"HostKey {host.folder}/host_key",
             "AuthorizedKeysFile .ssh/authorized_keys",
-            "PermitRootLogin prohibit-password",
-            "PasswordAuthentication no",
+            f"PermitRootLogin {'yes' if passwords else 'prohibit-password'}",
+            f"PasswordAuthentication {'yes' if passwords else 'no'}",
             "KbdInteractiveAuthentication no",
             "UsePAM no",
             "UseDNS no",
@@ -252,6 +263,12 @@ def _sshd_config(host: Node) -> str:
             "",
         ]
     )
+
+
+def _hash_of(password: str) -> str:
+    argv = ["openssl", "passwd", "-6", "-stdin"]
+    done = subprocess.run(argv, input=password, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def _make_key(path: Path) -> str:

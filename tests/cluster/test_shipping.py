@@ -41,7 +41,7 @@ def test_code_arrives_and_only_changes_travel_after(room: Cluster, work: Path) -
     first = send(room, work)
     assert first.returncode == 0, first.stdout + first.stderr
     there = Path(first.stdout.strip())
-    assert there.is_relative_to(mac1.home / ".cache" / "mlrun" / "code")
+    assert there.is_relative_to(mac1.home / ".local" / "share" / "mlrun" / "code")
     assert (there / "train.py").read_text() == "print('one')\n"
     assert (there / "pkg" / "big.bin").read_bytes() == (work / "pkg" / "big.bin").read_bytes()
     (work / "train.py").write_text("print('two')\n")

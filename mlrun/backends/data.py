@@ -6,15 +6,18 @@ from pathlib import Path
 
 from mlrun.spec import JobSpec
 
-NEEDS_PATH = frozenset({"imagefolder"})
-"""Sources that read a folder."""
+NEEDS_PATH = frozenset({"imagefolder", "csv", "jsonl"})
+"""Sources that read files."""
 
 
 def data_folder(spec: JobSpec) -> Path | None:
     """``data.path`` with ``~`` expanded, relative to ``workdir``; None where the spec has no path."""
-    if spec.data.path is None:
-        return None
-    return Path(spec.workdir or ".").expanduser() / Path(spec.data.path).expanduser()
+    return None if spec.data.path is None else in_workdir(spec, spec.data.path)
+
+
+def in_workdir(spec: JobSpec, path: str) -> Path:
+    """``path`` with ``~`` expanded, relative to ``workdir``."""
+    return Path(spec.workdir or ".").expanduser() / Path(path).expanduser()
 
 
 def data_missing(spec: JobSpec) -> str | None:
@@ -23,7 +26,7 @@ def data_missing(spec: JobSpec) -> str | None:
     if folder is None:
         return f"data.source {spec.data.source} needs data.path" if spec.data.source in NEEDS_PATH else None
     if not folder.exists():
-        return f"data.path: there is no folder {folder}"
-    if spec.data.source in NEEDS_PATH and not folder.is_dir():
+        return f"data.path: there is no {'folder' if spec.data.source == 'imagefolder' else 'file'} {folder}"
+    if spec.data.source == "imagefolder" and not folder.is_dir():
         return f"data.path: {folder} is a file, not a folder"
     return None

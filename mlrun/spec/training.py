@@ -26,15 +26,27 @@ class Data(Block):
 
     source: str = Field(
         default="synthetic",
-        description="synthetic, digits, imagefolder, or package.module:callable giving a Dataset",
+        description="synthetic, digits, imagefolder, csv, jsonl, or package.module:callable giving a Dataset",
     )
     path: str | None = Field(
-        default=None, description="Folder of the data; its train/ and val/ subfolders where they exist"
+        default=None,
+        description="Folder of the data, with train/ and val/ (train.csv and val.csv, ...) where they exist; "
+        "or the csv or jsonl file itself",
     )
     args: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of the source")
     samples: PositiveInt | None = Field(default=None, description="How many samples synthetic data has")
     image_size: PositiveInt | None = Field(default=None, description="Height and width of images in pixels")
-    sequence_length: PositiveInt | None = Field(default=None, description="Tokens per sequence")
+    sequence_length: PositiveInt | None = Field(
+        default=None, description="Tokens per sequence: longer text is cut, shorter padded (128 by default)"
+    )
+    text_column: str = Field(default="text", description="csv, jsonl: the column with the text")
+    label_column: str = Field(default="label", description="csv, jsonl: the column with the label")
+    encoding: str = Field(default="utf-8", description="csv, jsonl: how characters are written")
+    tokenizer: str | None = Field(
+        default=None,
+        description="csv, jsonl: a tokenizer.json, or a folder with one; by default the words of the "
+        "training texts, left in each checkpoint as tokenizer.json",
+    )
     classes: PositiveInt | None = Field(default=None, description="Number of classes")
     val_split: float | None = Field(
         default=None, gt=0, lt=1, description="Share kept for validation where the source has no split"
@@ -48,6 +60,8 @@ class Data(Block):
             yield Conflict(
                 None, "source: imagefolder without path", "add path: FOLDER, with a folder per class in it"
             )
+        if (source := given.get("source")) in ("csv", "jsonl") and given.get("path") is None:
+            yield Conflict(None, f"source: {source} without path", f"add path: FILE.{source}")
 
 
 class TaskBlock(Block):

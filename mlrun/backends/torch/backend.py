@@ -280,6 +280,8 @@ class TorchBackend(Backend):
 
     def save(self, folder: Path) -> None:
         checkpoint.save(folder, self._model, self._updates)
+        if self._source.tokenizer is not None:
+            (folder / "tokenizer.json").write_text(self._source.tokenizer, encoding="utf-8")
 
     def load(self, folder: Path) -> None:
         checkpoint.load(folder, self._model, self._updates)

@@ -1,4 +1,4 @@
-"""The data a spec names: synthetic, digits, a folder of images, or a Dataset of one's own."""
+"""The data a spec names: synthetic, digits, a folder of images, text in files, or a Dataset of one's own."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mlrun.backends.data import data_folder, data_missing
+from mlrun.backends.data import data_folder, data_missing, in_workdir
 from mlrun.backends.resolve import resolve
 from mlrun.backends.torch.data.imagefolder import ImageFolder, find_images
 from mlrun.backends.torch.data.sampler import Indices
 from mlrun.backends.torch.data.splits import DatasetSplit, MapDataset, Split, TensorSplit
+from mlrun.data import text
 from mlrun.errors import RequestError
 from mlrun.spec import JobSpec
 
@@ -34,6 +35,8 @@ class Source:
     sample_shape: tuple[int, ...]
     classes: int | None
     fingerprint: str
+    tokenizer: str | None = None
+    """What made tokens of text, as the content of a tokenizer.json."""
 
     def close(self) -> None:
         self.train.close()
@@ -56,11 +59,13 @@ def make_source(spec: JobSpec, device: torch.device) -> Source:
         return _digits(spec, device)
     if spec.data.source == "imagefolder":
         return _imagefolder(spec)
+    if spec.data.source in text.SUFFIXES:
+        return _text(spec, device)
     if ":" in spec.data.source:
         return _callable(spec)
     raise RequestError(
         f"data.source: {spec.data.source!r} isn't known",
-        fix="take synthetic, digits, imagefolder, or package.module:callable",
+        fix="take synthetic, digits, imagefolder, csv, jsonl, or package.module:callable",
     )
 
 
@@ -150,6 +155,50 @@ def _imagefolder(spec: JobSpec) -> Source:
         fingerprint=_fingerprint(
             "imagefolder", len(kept), len(held_out), files.classes, files.content_sample()
         ),
+    )
+
+
+def _text(spec: JobSpec, device: torch.device) -> Source:
+    """``path``, split by ``val_split``, or ``train`` and ``val`` files in it; all tokens in memory."""
+    from mlrun.data import tokens  # noqa: PLC0415 - tokenizers isn't needed elsewhere
+
+    data, path = spec.data, data_folder(spec)
+    assert path is not None
+    if spec.task != "text-classification":
+        raise RequestError(
+            f"data.source: {data.source} is labelled text", fix="set task: text-classification"
+        )
+    training_file, validation_file = text.split_files(path, data.source)
+    columns = (data.source, data.text_column, data.label_column, data.encoding)
+    rows = text.read_rows(training_file, *columns)
+    if validation_file is None:
+        kept, held_out = _hold_out(len(rows), data.val_split, spec.seed)
+        training, validation = [rows[i] for i in kept], [rows[i] for i in held_out]
+    else:
+        training, validation = rows, text.read_rows(validation_file, *columns)
+    names = text.class_names(rows, data.classes)
+    vocabulary = spec.model.args.get("vocab_size", VOCABULARY)
+    tokenizer = (
+        tokens.make_tokenizer([row.text for row in training], vocabulary)
+        if data.tokenizer is None
+        else tokens.read_tokenizer(in_workdir(spec, data.tokenizer), vocabulary)
+    )
+
+    def split(chosen: list[text.Row]) -> TensorSplit:
+        ids, mask = tokens.encode(tokenizer, [row.text for row in chosen], data.sequence_length or 128)
+        inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
+        targets = torch.tensor(text.numbered(chosen, names))
+        return TensorSplit({k: v.to(device) for k, v in inputs.items()}, targets.to(device), len(chosen))
+
+    train, held = split(training), split(validation) if validation else None
+    content = [s.inputs["input_ids"].cpu().numpy().tobytes() for s in (train, held) if s is not None]
+    return Source(
+        train=train,
+        validation=held,
+        sample_shape=(data.sequence_length or 128,),
+        classes=len(names),
+        fingerprint=_fingerprint(data.source, names, train.targets.tolist(), *content),
+        tokenizer=tokenizer.to_str(),
     )
 
 

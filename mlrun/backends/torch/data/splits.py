@@ -80,7 +80,8 @@ class Split(ABC):
 class TensorSplit(Split):
     """All samples in tensors on the training device. Samples beyond the tensors' length repeat them."""
 
-    inputs: Tensor
+    inputs: Any
+    """A tensor, or a mapping of tensors."""
     targets: Tensor
     length: int
 
@@ -88,8 +89,12 @@ class TensorSplit(Split):
         return self.length
 
     def fetch(self, indices: Indices, epoch: int) -> Batch:
-        chosen = torch.from_numpy(indices % len(self.inputs)).to(self.inputs.device)
-        return Batch(self.inputs[chosen], self.targets[chosen], len(indices))
+        chosen = torch.from_numpy(indices % len(self.targets)).to(self.targets.device)
+        if isinstance(self.inputs, dict):
+            inputs: Any = {name: values[chosen] for name, values in self.inputs.items()}
+        else:
+            inputs = self.inputs[chosen]
+        return Batch(inputs, self.targets[chosen], len(indices))
 
     def stream(self, batches: Iterable[tuple[int, Indices]]) -> Iterator[Batch]:
         return (self.fetch(indices, epoch) for epoch, indices in batches)

@@ -1,0 +1,1 @@
+"""What data is before any framework sees it: rows, labels and tokens."""

@@ -1,0 +1,157 @@
+"""Labelled text in CSV and JSON-lines files. No framework is imported here."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlrun.errors import RequestError
+
+SUFFIXES = {"csv": ".csv", "jsonl": ".jsonl"}
+"""Source -> how its files end."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """``place`` is ``file:line``, for messages."""
+
+    text: str
+    label: str
+    place: str
+
+
+def split_files(path: Path, source: str) -> tuple[Path, Path | None]:
+    """(training file, validation file): ``path`` itself, or ``train`` and ``val`` in the folder ``path``.
+
+    Raises:
+        RequestError: the folder has no training file.
+    """
+    if not path.is_dir():
+        return path, None
+    training, validation = (path / f"{name}{SUFFIXES[source]}" for name in ("train", "val"))
+    if not training.is_file():
+        raise RequestError(
+            f"data.path: {path} has no {training.name}",
+            fix=f"name the {source} file itself, or put {training.name} there",
+        )
+    return training, validation if validation.is_file() else None
+
+
+def read_rows(path: Path, source: str, text_column: str, label_column: str, encoding: str) -> list[Row]:
+    """Every row of the file.
+
+    Raises:
+        RequestError: unreadable, another encoding, a bad row, a missing column: with file and line.
+    """
+    content = _decoded(path, encoding)
+    records = _csv(path, content) if source == "csv" else _jsonl(path, content)
+    rows = [
+        Row(_field(record, text_column, "text", place), _field(record, label_column, "label", place), place)
+        for place, record in records
+    ]
+    if not rows:
+        raise RequestError(f"data.path: {path} has no rows")
+    return rows
+
+
+def _decoded(path: Path, encoding: str) -> str:
+    try:
+        content = path.read_bytes()
+        # A byte order mark would become part of the first column's name.
+        return content.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
+    except OSError as error:
+        raise RequestError(f"data.path: {path} can't be read: {error.strerror}") from error
+    except LookupError as error:
+        raise RequestError(f"data.encoding: there is no encoding {encoding!r}", fix="utf-8, say") from error
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise RequestError(
+            f"{path}:{line}: byte 0x{content[error.start]:02x} isn't {encoding} text",
+            fix="save the file as UTF-8, or set data.encoding (latin-1, cp1252, utf-16, ...)",
+        ) from error
+
+
+def _csv(path: Path, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    reader = csv.reader(io.StringIO(content, newline=""), strict=True)
+    header: list[str] | None = None
+    line = 1
+    try:
+        for fields in reader:
+            place, line = f"{path}:{line}", reader.line_num + 1
+            if header is None:
+                header = fields
+            elif fields and len(fields) != len(header):
+                raise RequestError(
+                    f"{place}: {len(fields)} fields, but the header has {len(header)}",
+                    fix="put fields that hold commas or line breaks in quotes",
+                )
+            elif fields:
+                yield place, dict(zip(header, fields, strict=True))
+    except csv.Error as error:
+        raise RequestError(f"{path}:{line}: {error}", fix="close the quotes of that row") from error
+
+
+def _jsonl(path: Path, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for number, line in enumerate(content.split("\n"), 1):
+        if not line.strip():
+            continue
+        place = f"{path}:{number}"
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise RequestError(f"{place}: not JSON: {error}", fix="write one JSON object per line") from error
+        if not isinstance(record, dict):
+            raise RequestError(f"{place}: {type(record).__name__}, not a JSON object")
+        yield place, record
+
+
+def _field(record: Mapping[str, Any], column: str, what: str, place: str) -> str:
+    if column not in record:
+        raise RequestError(
+            f"{place}: no column {column!r}, but {', '.join(map(repr, record))}",
+            fix=f"set data.{what}_column to the one with the {what}",
+        )
+    value = record[column]
+    if what == "label" and isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or (what == "label" and not value.strip()):
+        raise RequestError(f"{place}: {column} is {value!r}, not a {what}", fix="correct or remove the row")
+    return value.strip() if what == "label" else value
+
+
+def class_names(rows: Sequence[Row], classes: int | None) -> list[str]:
+    """The labels that become classes 0, 1, ...: whole numbers in their order, else by the alphabet.
+
+    With ``classes`` given, numbers are taken as they are, from 0 to ``classes - 1``.
+
+    Raises:
+        RequestError: not as many labels as ``classes`` says.
+    """
+    found = {row.label for row in rows}
+    if all(label.isascii() and label.isdigit() for label in found):
+        return [str(n) for n in range(classes)] if classes else sorted(found, key=lambda n: (int(n), n))
+    if classes is not None and len(found) != classes:
+        raise RequestError(f"data.classes: {classes}, but the data has {len(found)} labels")
+    return sorted(found)
+
+
+def numbered(rows: Sequence[Row], names: Sequence[str]) -> list[int]:
+    """Each row's class.
+
+    Raises:
+        RequestError: a label that isn't one of ``names``, with file and line.
+    """
+    numbers = {name: number for number, name in enumerate(names)}
+    for row in rows:
+        if row.label not in numbers:
+            known = ", ".join(names) if len(names) <= 10 else f"{names[0]} to {names[-1]}"
+            raise RequestError(
+                f"{row.place}: label {row.label!r} isn't one of the {len(names)} classes ({known})",
+                fix="correct the row, or data.classes",
+            )
+    return [numbers[row.label] for row in rows]

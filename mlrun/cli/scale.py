@@ -27,7 +27,8 @@ def scale_test(
     hostfile: Hostfile = None,
     overrides: Overrides = None,
     counts: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Numbers of workers, as in 1,2,4; powers of two.")
+        str | None,
+        typer.Option(metavar="LIST", help="Numbers of workers, as in 2,4; one is measured in any case."),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each; the spread needs two.")] = 1,
     fixed: Annotated[
@@ -66,7 +67,7 @@ def scale_test(
     if chosen:
         jobs = [job.model_copy(update={"hosts": chosen}) for job in jobs]
     most = plan.slots(jobs[0], np or (4 if demo else None))
-    numbers = _numbers(counts, "--counts") or plan.counts_up_to(most)
+    numbers = plan.with_one(_numbers(counts, "--counts") or plan.counts_up_to(most))
     cases = plan.cases(
         jobs, numbers, _numbers(batch_sizes, "--batch-sizes"), "batch" if fixed == "batch" else "global"
     )

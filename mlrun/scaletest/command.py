@@ -91,7 +91,7 @@ def setting_of(spec: JobSpec, alone: Point, edges: list[dict[str, Any]], workers
     round_trip = edge["round_trip_s"] if edge is not None else None
     compute = alone.compute_s
     if spec.global_batch_size is not None:
-        compute *= alone.workers / workers
+        compute /= workers
     return Setting(
         compute_s=(compute,) * workers,
         buckets=buckets_of(spec.model.name, alone.parameters, spec.allreduce.bucket_mb),
@@ -106,9 +106,9 @@ def _prediction(spec: JobSpec, points: Sequence[Point], workers: int) -> Predict
     edges = [edge for point in points for edge in point.links]
     setting = setting_of(spec, start, edges, workers)
     foretold = predict(setting)
-    batch = start.global_batch * (1 if spec.global_batch_size else workers / start.workers)
+    batch = start.global_batch * (1 if spec.global_batch_size else workers)
     speed = batch / foretold.step_s
-    speed_up = speed / start.speed * start.workers
+    speed_up = speed / start.speed
     alone = replace(setting, compute_s=(max(setting.compute_s),))
     return Predicted(
         start.series,

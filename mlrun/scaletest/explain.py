@@ -13,14 +13,13 @@ _WORTH_SAYING = 0.03
 
 
 def base(points: Sequence[Point], point: Point) -> Point:
-    """What a point is compared with: the fewest workers of its series."""
-    return min((each for each in points if each.series == point.series), key=lambda each: each.workers)
+    """What a point is compared with: the one worker of its series, which is measured first."""
+    return next(each for each in points if each.series == point.series)
 
 
 def speed_up(points: Sequence[Point], point: Point) -> float:
-    """Over one worker, as if the fewest measured ones scaled without loss."""
-    start = base(points, point)
-    return point.speed / start.speed * start.workers
+    """Over one worker."""
+    return point.speed / base(points, point).speed
 
 
 def measured_efficiency(points: Sequence[Point], point: Point) -> float:

@@ -41,6 +41,11 @@ def counts_up_to(most: int) -> list[int]:
     return sorted({most, *(1 << power for power in range(most.bit_length()))})
 
 
+def with_one(counts: Sequence[int]) -> list[int]:
+    """``counts`` in rising order, and one worker, which all others are compared with."""
+    return sorted({1, *counts})
+
+
 def cases(
     specs: Sequence[JobSpec], counts: Sequence[int], batch_sizes: Sequence[int], fixed: Fixed
 ) -> list[Case]:

@@ -65,6 +65,7 @@ def test_a_slow_worker_is_named(spec: Path, tmp_path: Path) -> None:
     done = scale_test(tmp_path, str(spec), "-np", "3", "--counts", "3", "--set", speeds)
     assert done.returncode == 0, done.stderr
     assert "rank 2 on localhost is" in done.stdout
+    assert [each["workers"] for each in points(tmp_path)] == [1, 3]  # one is what three are compared with
     assert "slower than the median" in done.stdout
 
 

@@ -54,8 +54,8 @@ def test_code_arrives_and_only_changes_travel_after(room: Cluster, work: Path) -
 
 def test_a_full_disk_is_said_in_one_sentence(room: Cluster, work: Path) -> None:
     mac1 = room.hosts["mac1"]
-    cache = mac1.home / ".cache"
-    cache.mkdir()
+    cache = mac1.home / ".local" / "share" / "mlrun" / "code"
+    cache.mkdir(exist_ok=True)
     mounted = mac1.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(cache)])
     assert mounted.returncode == 0, mounted.stderr
     done = send(room, work)

@@ -9,6 +9,7 @@ from typing import Any
 
 from mlrun.backends.sim.profiles import ELEMENT_BYTES
 from mlrun.errors import ExitCode, RequestError
+from mlrun.hosts import hosts_of_spec
 from mlrun.scaletest import explain
 from mlrun.scaletest.measure import Point, measure
 from mlrun.scaletest.model import Link, Setting, buckets_of, predict, slowest_link
@@ -36,6 +37,9 @@ def scale_test(request: Request, on_run: Callable[[], None]) -> tuple[Results, E
     Raises:
         RequestError, RefusedError: a case can't be run.
     """
+    if request.predict:
+        for case in request.cases:
+            _refuse_unknown_links(case.spec)
     request.out.mkdir(parents=True, exist_ok=True)
     results = Results([], [])
     exit_code = ExitCode.DONE
@@ -55,6 +59,19 @@ def scale_test(request: Request, on_run: Callable[[], None]) -> tuple[Results, E
     if exit_code is ExitCode.DONE and _missed(request.min_efficiency, results.points):
         exit_code = ExitCode.THRESHOLD_MISSED
     return results, exit_code
+
+
+def _refuse_unknown_links(spec: JobSpec) -> None:
+    """Links are measured between hosts; within one there are none. Said before hours of measuring."""
+    if spec.allreduce.pace_mbit_s is None and len(hosts_of_spec(spec.hosts)) < 2:
+        raise _unknown_links()
+
+
+def _unknown_links() -> RequestError:
+    return RequestError(
+        "the bandwidth of the links isn't known, so nothing can be predicted",
+        fix="test on several hosts, or say allreduce.pace_mbit_s",
+    )
 
 
 def _missed(wanted: float | None, points: Sequence[Point]) -> bool:
@@ -83,10 +100,7 @@ def setting_of(spec: JobSpec, alone: Point, edges: list[dict[str, Any]], workers
     rates = [paced * 125e3] if paced is not None else []
     rates += [edge["bytes_per_s"]] if edge is not None else []
     if not rates:
-        raise RequestError(
-            "the bandwidth of the links isn't known, so nothing can be predicted",
-            fix="test on several hosts, or say allreduce.pace_mbit_s",
-        )
+        raise _unknown_links()
     delay = spec.allreduce.pace_delay_us * 1e-6
     round_trip = edge["round_trip_s"] if edge is not None else None
     compute = alone.compute_s

@@ -101,6 +101,7 @@ def test_requests_that_make_no_sense_are_refused(spec: Path, tmp_path: Path) -> 
         (["--counts", "1,x"], "--counts '1,x' is no list"),
         (["--set", "steps=3"], "warm-up"),
         (["--fixed", "model"], "no such way"),
+        (["--predict", "8", "--set", "allreduce.pace_mbit_s=null"], "bandwidth of the links isn't known"),
     ]:
         done = scale_test(tmp_path, str(spec), *arguments)
         assert (done.returncode, word in done.stderr) == (2, True), done.stderr

@@ -18,7 +18,26 @@ class Model(Block):
         "package.module:callable, or torchvision:NAME"
     )
     args: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of the model")
-    weights: str | None = Field(default=None, description="A checkpoint to start from")
+    weights: str | None = Field(
+        default=None,
+        description="What to start from: a safetensors file, a checkpoint's folder, or a run's folder "
+        "(its last checkpoint); on every host",
+    )
+    fresh: list[str] = Field(
+        default_factory=list,
+        description="Patterns of parameters that start anew instead of from weights, such as '*classifier*'",
+    )
+    freeze: list[str] = Field(
+        default_factory=list,
+        description="Patterns of parameters that stay as they are, such as '*embeddings*'",
+    )
+
+    @classmethod
+    def conflicts(cls, given: Mapping[str, Any]) -> Iterator[Conflict]:
+        if given.get("fresh") and given.get("weights") is None:
+            yield Conflict(
+                "fresh", "all parameters start anew without weights", "add weights, or remove fresh"
+            )
 
 
 class Data(Block):
@@ -92,10 +111,19 @@ class Optimizer(Block):
         default=(0.9, 0.999), description="adamw: decay of the two running means"
     )
     eps: PositiveFloat = Field(default=1e-8, description="adamw: added to the denominator")
+    no_decay: list[str] = Field(
+        default_factory=list,
+        description="Patterns of parameters without weight decay, such as bias and '*layer_norm*'",
+    )
+    clip_norm: PositiveFloat | None = Field(
+        default=None, description="Scale gradients down to this norm over all parameters where they exceed it"
+    )
 
     @classmethod
     def conflicts(cls, given: Mapping[str, Any]) -> Iterator[Conflict]:
         name = given.get("name", "sgd")
+        if given.get("no_decay") and not given.get("weight_decay"):
+            yield Conflict("no_decay", "there is no weight decay", "set weight_decay, or remove no_decay")
         for key in ("momentum", "nesterov") if name == "adamw" else ("betas", "eps") if name == "sgd" else ():
             if cls.differs(given, key):
                 other = "sgd" if name == "adamw" else "adamw"

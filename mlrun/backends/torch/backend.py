@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from mlrun.allreduce.communicator import Communicator
 from mlrun.backends.base import Backend, Evaluation, Shape, Span, StepResult
+from mlrun.backends.data import in_workdir
 from mlrun.backends.torch import autoload, checkpoint, replicas
 from mlrun.backends.torch.data.feed import Feed
 from mlrun.backends.torch.data.sampler import Sampler, cut, even_shares
@@ -27,6 +28,7 @@ from mlrun.backends.torch.gradients import AfterBackward, Alone, GradientSync, O
 from mlrun.backends.torch.known_bad import known_bad
 from mlrun.backends.torch.models import Sizes, make_model
 from mlrun.backends.torch.process_group import MlrunProcessGroup, init_process_group
+from mlrun.backends.torch.selected import freeze
 from mlrun.backends.torch.tasks import make_task
 from mlrun.backends.torch.updates import (
     LearningRate,
@@ -59,7 +61,8 @@ class TorchBackend(Backend):
         self._source = make_source(spec, self._device)
         self._model = make_model(spec, self._sizes()).to(self._device)
         if spec.model.weights is not None:
-            checkpoint.load_model(Path(spec.workdir or ".").expanduser() / spec.model.weights, self._model)
+            checkpoint.load_weights(in_workdir(spec, spec.model.weights), self._model, spec.model.fresh)
+        freeze(self._model, spec.model.freeze)
         self._spans: list[Span] = []
         self._group: MlrunProcessGroup | None = None
         return self._join(communicator)

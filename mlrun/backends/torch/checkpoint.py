@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -11,8 +12,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mlrun.backends.torch.updates import Updates, load_optimizer_tensors, optimizer_tensors
+from mlrun.backends.torch.selected import selected
+from mlrun.backends.torch.updates import (
+    Updates,
+    load_optimizer_tensors,
+    optimizer_names,
+    optimizer_tensors,
+)
 from mlrun.errors import RequestError
+from mlrun.runs import CHECKPOINTS, latest_checkpoint
 
 MODEL = "model.safetensors"
 _OPTIMIZER = "optimizer.safetensors"
@@ -39,7 +47,11 @@ def save(folder: Path, model: nn.Module, updates: Updates) -> None:
     """Write model, optimizer and gradient scaler into ``folder``."""
     save_file(_on_host(named_tensors(model)), folder / MODEL)
     save_file(_on_host(optimizer_tensors(updates.optimizer)), folder / _OPTIMIZER)
-    numbers = {"optimizer": type(updates.optimizer).__name__, "scaler": updates.scaler.state_dict()}
+    numbers = {
+        "optimizer": type(updates.optimizer).__name__,
+        "parameters": optimizer_names(updates.optimizer),
+        "scaler": updates.scaler.state_dict(),
+    }
     (folder / _NUMBERS).write_text(json.dumps(numbers, indent=1))
 
 
@@ -59,6 +71,12 @@ def load(folder: Path, model: nn.Module, updates: Updates) -> None:
     if numbers["optimizer"] != wanted:
         raise RequestError(
             f"checkpoint {folder} was made with optimizer {numbers['optimizer']}, not {wanted}"
+        )
+    own = optimizer_names(updates.optimizer)
+    if numbers.get("parameters", own) != own:
+        raise RequestError(
+            f"checkpoint {folder} was made with other parameters trained",
+            fix="leave model.freeze and optimizer.no_decay as they were, or start from it with model.weights",
         )
     load_optimizer_tensors(updates.optimizer, state)
     if updates.scaler.is_enabled() and numbers["scaler"]:
@@ -84,6 +102,42 @@ def load_model(path: Path, model: nn.Module) -> None:
         raise RequestError(f"checkpoint {path} has a tensor {extra[0]}, which this model lacks")
     for name, tensor in own.items():
         tensor.copy_(found[name])
+
+
+def load_weights(path: Path, model: nn.Module, fresh: Sequence[str]) -> None:
+    """Copy the tensors of ``path`` (a file, a checkpoint's or a run's folder) into the model, in place.
+
+    Tensors that match ``fresh`` stay as they are; what else the file has is left.
+
+    Raises:
+        RequestError: unreadable, or a tensor that isn't fresh has no fitting one; all such are named.
+    """
+    if (path / CHECKPOINTS).is_dir():
+        latest = latest_checkpoint(path)
+        if latest is None:
+            raise RequestError(f"model.weights: the run {path} has no checkpoint", fix="name another run")
+        path = latest
+    path = path / MODEL if path.is_dir() else path
+    found, own = _read(path), named_tensors(model)
+    anew = selected(own, fresh, "model.fresh")
+    misfits = []
+    for name, tensor in own.items():
+        if name in anew:
+            continue
+        if name not in found:
+            misfits.append(f"{name} isn't there")
+        elif found[name].shape != tensor.shape:
+            misfits.append(f"{name} is {tuple(found[name].shape)}, not {tuple(tensor.shape)}")
+    if misfits:
+        more = f" and {len(misfits) - 8} more" if len(misfits) > 8 else ""
+        raise RequestError(
+            f"model.weights: {len(misfits)} of {len(own)} tensors don't fit {path}: "
+            + "; ".join(misfits[:8])
+            + more,
+            fix="name those that are to start anew under model.fresh, or take the model of that run",
+        )
+    for name in own.keys() - anew:
+        own[name].copy_(found[name])
 
 
 def _read(path: Path) -> dict[str, Tensor]:

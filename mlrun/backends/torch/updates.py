@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mlrun.backends.torch.selected import selected
 from mlrun.spec import JobSpec
 
 
@@ -59,7 +59,8 @@ class Updates:
 
     def __init__(self, spec: JobSpec, model: nn.Module, device: torch.device, rate: LearningRate) -> None:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = _make_optimizer(spec, self.parameters)
+        self.optimizer = _make_optimizer(spec, model)
+        self._clip_norm = spec.optimizer.clip_norm
         self.scaler = torch.amp.GradScaler(device.type, enabled=spec.precision == "fp16")
         self._rate = rate
         self._last_step = rate.steps_total - 1
@@ -84,6 +85,9 @@ class Updates:
         if self._checked:
             self._apply_checked(step)
         else:
+            if self._clip_norm is not None:
+                self.scaler.unscale_(self.optimizer)
+                torch.nn.utils.clip_grad_norm_(self.parameters, self._clip_norm)
             self.scaler.step(self.optimizer)
             self.scaler.update()
             if self.scaler.is_enabled() and self._reads(step) and self.scaler.get_scale() < 1.0:
@@ -92,7 +96,10 @@ class Updates:
 
     def _apply_checked(self, step: int) -> None:
         gradients = [p.grad for p in self.parameters if p.grad is not None]
-        bad = (~torch.nn.utils.get_total_norm(gradients).isfinite()).to(torch.float32)
+        norm = torch.nn.utils.get_total_norm(gradients)
+        bad = (~norm.isfinite()).to(torch.float32)
+        if self._clip_norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(self.parameters, self._clip_norm, norm)
         self._first_bad = torch.where(bad > 0, self._first_bad.clamp(max=step), self._first_bad)
         # Fused optimizers leave parameters and state alone where found_inf is 1, without telling the host.
         self.optimizer.found_inf = bad  # type: ignore[attr-defined]
@@ -107,14 +114,25 @@ class Updates:
         return (step + 1) % self._read_every == 0 or step == self._last_step
 
 
-def _make_optimizer(spec: JobSpec, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    o = spec.optimizer
+def _groups(spec: JobSpec, model: nn.Module) -> list[dict[str, Any]]:
+    """What is trained, with its names: with weight decay, and without where the spec asks for that."""
+    without = selected(dict(model.named_parameters()), spec.optimizer.no_decay, "optimizer.no_decay")
+    decays: dict[float, list[tuple[str, nn.Parameter]]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            decay = 0.0 if name in without else spec.optimizer.weight_decay
+            decays.setdefault(decay, []).append((name, parameter))
+    return [{"params": decays[decay], "weight_decay": decay} for decay in sorted(decays, reverse=True)]
+
+
+def _make_optimizer(spec: JobSpec, model: nn.Module) -> torch.optim.Optimizer:
+    o, groups = spec.optimizer, _groups(spec, model)
     if o.name == "adamw":
         return torch.optim.AdamW(
-            parameters, lr=o.lr, betas=o.betas, eps=o.eps, weight_decay=o.weight_decay, fused=True
+            groups, lr=o.lr, betas=o.betas, eps=o.eps, weight_decay=o.weight_decay, fused=True
         )
     optimizer = torch.optim.SGD(
-        parameters,
+        groups,
         lr=o.lr,
         momentum=o.momentum,
         nesterov=o.nesterov and o.momentum > 0,
@@ -127,6 +145,11 @@ def _make_optimizer(spec: JobSpec, parameters: Iterable[nn.Parameter]) -> torch.
             for parameter in group["params"]:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return optimizer
+
+
+def optimizer_names(optimizer: torch.optim.Optimizer) -> list[str]:
+    """The parameters' names in the order of their numbers in ``optimizer_tensors``."""
+    return [name for group in optimizer.param_groups for name in group["param_names"]]
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

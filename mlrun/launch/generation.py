@@ -276,7 +276,7 @@ class Generation:
     def _told(self, at: Station, event: Event) -> None:
         self._record.show(event)
         if isinstance(event, StateEvent) and event.rank is not None:
-            self._warn_of_links(event.detail.get("parameters"))
+            self._warn_of_size(event.detail.get("parameters"))
             if event.state == "done":
                 self._membership.done(event.rank)
         elif isinstance(event, CheckpointEvent) and at.remote is not None and not at.remote.busy:
@@ -308,11 +308,11 @@ class Generation:
     async def _put(self, at: Station, item: _Item) -> None:
         await self._inbox.put((at, item))
 
-    def _warn_of_links(self, parameters: int | None) -> None:
+    def _warn_of_size(self, parameters: int | None) -> None:
         """Once the size of the model is known, which is before the first step."""
         if parameters is not None and not self._warned:
             self._warned = True
-            for event in self._preparation.link_warnings(parameters):
+            for event in self._preparation.warnings(parameters):
                 self._record.show(event)
 
     def _listening(self, message: Listening) -> None:

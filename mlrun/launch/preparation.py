@@ -8,12 +8,13 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from mlrun.agent.code import Manifest
 from mlrun.errors import MlrunError, RefusedError
 from mlrun.launch.agreement import agree
 from mlrun.launch.linking import Linking
+from mlrun.launch.readiness import host_warnings, room_warnings
 from mlrun.launch.resolve import Resolved, for_host
 from mlrun.launch.ship import manifest
 from mlrun.launch.station import Ready, Station
@@ -67,6 +68,7 @@ class Preparation:
         self._smoke = smoke
         self._secret = secrets.token_hex(32)
         self._linking: Linking | None = None
+        self._facts: dict[str, dict[str, Any]] = {}
         self.assignments = resolved.assignments
         """In the order of the ring, once the stage is COMPLETE."""
         self.stage = Stage.GREETING
@@ -136,10 +138,11 @@ class Preparation:
         assert self._linking is not None
         return self._linking.paths([assignment.host for assignment in self.assignments])
 
-    def link_warnings(self, parameters: int | None) -> list[Event]:
-        """Links that will hold up every step of a model of this many parameters."""
+    def warnings(self, parameters: int | None) -> list[Event]:
+        """Links that will hold up every step of a model of this many parameters, and disks it may fill."""
         assert self._linking is not None
-        return self._linking.warnings(len(self.assignments), parameters)
+        full = [LogEvent(text, "warning") for text in room_warnings(self._facts, parameters)]
+        return [*self._linking.warnings(len(self.assignments), parameters), *full]
 
     def _greeted(self, at: Station, reply: HelloReply) -> None:
         if reply.protocol_version != PROTOCOL_VERSION:
@@ -152,7 +155,8 @@ class Preparation:
         at.transport.send(Ping(time.time()))  # The clocks are compared while the host is still idle.
         facts = {name: each.reply.facts for name, each in self._stations.items() if each.reply is not None}
         if len(facts) == len(self._stations):
-            for warning in agree(facts, self._spec.framework):
+            self._facts = facts
+            for warning in (*agree(facts, self._spec.framework), *host_warnings(facts)):
                 self._show(LogEvent(warning, "warning"))
             hosts = [each.host for each in self._stations.values()]
             self._linking = Linking(hosts, facts, self._spec, self._secret)

@@ -34,6 +34,7 @@ _VIRTUAL = (
     "vnic",
     "pktap",
 )
+_LOW_POWER = re.compile(r"^\s*lowpowermode\s+([01])\b", re.MULTILINE)
 # Ports that reach a phone or a headset: a network by name only.
 _TETHERS = re.compile(r"iPhone|iPad|Bluetooth")
 
@@ -118,6 +119,12 @@ def thunderbolt_bridge(ifconfig: str) -> BridgeState | None:
         return None
     cabled = tuple(m for m in bridge.members if m in states and states[m].active)
     return BridgeState("bridge0", bridge.members, cabled, "UP" in bridge.flags)
+
+
+def low_power(pmset: str) -> bool | None:
+    """Whether Low Power Mode is on, from ``pmset -g``; None on Macs that don't have it."""
+    mode = _LOW_POWER.search(pmset)
+    return None if mode is None else mode[1] == "1"
 
 
 def hardware_ports() -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from mlrun.probe.addresses import addresses
-from mlrun.probe.macos import ifconfig, run_tool, thunderbolt_bridge
+from mlrun.probe.macos import ifconfig, low_power, run_tool, thunderbolt_bridge
 from mlrun.probe.versions import build, versions
 
 
@@ -32,6 +32,9 @@ def facts() -> dict[str, Any]:
         "disk_free_bytes": _disk_free_bytes(),
         "memory_bytes": psutil.virtual_memory().total,
         "virtual_machine": _virtual_machine(),
+        "on_battery": _on_battery(),
+        "low_power": low_power(run_tool("/usr/bin/pmset", "-g")) if sys.platform == "darwin" else None,
+        "automatic_updates": _automatic_updates(),
         "addresses": [dataclasses.asdict(address) for address in addresses()],
         "thunderbolt_bridge": _thunderbolt_bridge(),
     }
@@ -61,6 +64,21 @@ def _disk_free_bytes() -> int | None:
         return shutil.disk_usage(Path.home()).free
     except (OSError, RuntimeError):
         return None
+
+
+def _on_battery() -> bool | None:
+    """Whether the battery feeds this machine; None where there is none, or nobody knows."""
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    return None if battery is None or battery.power_plugged is None else not battery.power_plugged
+
+
+def _automatic_updates() -> bool | None:
+    """Whether this Mac installs new versions of macOS by itself."""
+    if sys.platform != "darwin":
+        return None
+    domain = "/Library/Preferences/com.apple.SoftwareUpdate"
+    answer = run_tool("/usr/bin/defaults", "read", domain, "AutomaticallyInstallMacOSUpdates").strip()
+    return {"1": True, "0": False}.get(answer)
 
 
 def _thunderbolt_bridge() -> dict[str, Any] | None:

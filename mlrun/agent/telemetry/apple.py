@@ -18,6 +18,7 @@ from xml.parsers.expat import ExpatError
 
 from mlrun.agent.telemetry import tools
 from mlrun.agent.telemetry.source import Source, count, percent, watts
+from mlrun.probe.macos import low_power
 from mlrun.protocol import TelemetryEvent
 
 THERMAL_LEVELS = ("nominal", "moderate", "heavy", "trapping", "sleeping")
@@ -31,7 +32,6 @@ _MODEL = re.compile(r'^[ |]*"model" = <?"([^"]+)">?$', re.MULTILINE)
 _THERMAL = re.compile(r"^com\.apple\.system\.thermalpressurelevel (\d)$", re.MULTILINE)
 _DRAWING_FROM = re.compile(r"^Now drawing from '(AC|Battery) Power'", re.MULTILINE)
 _CHARGE = re.compile(r"^ -InternalBattery-\d+.*?\t(\d+)%;", re.MULTILINE)
-_LOW_POWER = re.compile(r"^\s*lowpowermode\s+([01])\b", re.MULTILINE)
 
 
 def parse_ioreg(output: bytes) -> TelemetryEvent:
@@ -95,8 +95,7 @@ def parse_battery(output: bytes) -> TelemetryEvent:
 
 def parse_low_power(output: bytes) -> TelemetryEvent:
     """Whether low power mode slows the Mac down, from ``pmset -g``."""
-    found = _LOW_POWER.search(output.decode(errors="replace"))
-    return TelemetryEvent(low_power=None if found is None else found[1] == "1")
+    return TelemetryEvent(low_power=low_power(output.decode(errors="replace")))
 
 
 def parse_macmon(line: bytes) -> TelemetryEvent:

@@ -22,21 +22,21 @@ _STYLE: Any = {
 _COLOURS = ("#2f7de1", "#8e5bd0", "#3a9a5b", "#e0a526", "#d1495b")
 
 
-def png(path: Path, rows: Sequence[dict[str, Any]], title: str, unit: str) -> None:
+def png(path: Path, rows: Sequence[dict[str, Any]], title: str) -> None:
     """The chart as a picture."""
     with rc_context(_STYLE):
-        _figure(rows, title, unit).savefig(path, dpi=150)
+        _figure(rows, title).savefig(path, dpi=150)
 
 
-def svg(rows: Sequence[dict[str, Any]], title: str, unit: str) -> str:
+def svg(rows: Sequence[dict[str, Any]], title: str) -> str:
     """The chart as the text of an SVG file."""
     out = io.StringIO()
     with rc_context(_STYLE):
-        _figure(rows, title, unit).savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+        _figure(rows, title).savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return out.getvalue()
 
 
-def _figure(rows: Sequence[dict[str, Any]], title: str, unit: str) -> Figure:
+def _figure(rows: Sequence[dict[str, Any]], title: str) -> Figure:
     """Groups of bars by number of workers, at equal distances; predicted ones dashed; ideal as a line."""
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.subplots()
@@ -59,7 +59,7 @@ def _figure(rows: Sequence[dict[str, Any]], title: str, unit: str) -> Figure:
             edgecolor=colour,
             linestyle="--" if foretold else "-",
         )
-        label = f"{row['speed_up']:.2f}×\n{row['samples_per_second']:,.0f} {unit}/s"
+        label = f"{row['speed_up']:.2f}×\n{row['samples_per_second']:,.0f} {row['unit']}/s"
         label += "\npredicted" if foretold else ""
         axes.annotate(
             label,

@@ -127,6 +127,7 @@ def _prediction(spec: JobSpec, points: Sequence[Point], workers: int) -> Predict
     return Predicted(
         start.series,
         workers,
+        start.unit,
         speed,
         speed_up,
         speed_up / workers,

@@ -21,6 +21,7 @@ _BAR = 40
 _COLUMNS = (
     "series",
     "workers",
+    "unit",
     "kind",
     "samples_per_second",
     "spread",
@@ -39,6 +40,7 @@ class Predicted:
 
     series: str
     workers: int
+    unit: str
     speed: float
     speed_up: float
     efficiency: float
@@ -60,10 +62,6 @@ class Results:
     def simulated(self) -> bool:
         return any(point.simulated for point in self.points)
 
-    @property
-    def unit(self) -> str:
-        return self.points[0].unit if self.points else "samples"
-
 
 def rows(results: Results) -> list[dict[str, Any]]:
     """A row per point, as in scale.json and scale.csv. Seconds, samples per second; unknown is None."""
@@ -72,6 +70,7 @@ def rows(results: Results) -> list[dict[str, Any]]:
         {
             "series": point.series,
             "workers": point.workers,
+            "unit": point.unit,
             "kind": "simulated" if point.simulated else "measured",
             "samples_per_second": point.speed,
             "spread": point.spread,
@@ -93,6 +92,7 @@ def rows(results: Results) -> list[dict[str, Any]]:
         {
             "series": each.series,
             "workers": each.workers,
+            "unit": each.unit,
             "kind": "predicted",
             "samples_per_second": each.speed,
             "spread": None,
@@ -112,7 +112,7 @@ def rows(results: Results) -> list[dict[str, Any]]:
 
 def document(results: Results) -> str:
     """The text of scale.json."""
-    content = {"unit": results.unit, "complete": results.complete, "points": rows(results)}
+    content = {"complete": results.complete, "points": rows(results)}
     return json.dumps(content, indent=2) + "\n"
 
 
@@ -139,8 +139,8 @@ def write_charts(results: Results, folder: Path) -> None:
             "charts need matplotlib, which isn't installed", fix="pip install 'mlrun-ring[report]'"
         ) from error
     told = rows(results)
-    charts.png(folder / "scale.png", told, title(results), results.unit)
-    drawn = charts.svg(told, title(results), results.unit)
+    charts.png(folder / "scale.png", told, title(results))
+    drawn = charts.svg(told, title(results))
     write_atomically(folder / "scale.svg", drawn)
     write_atomically(folder / PAGE_FILE, _page(results, told, drawn))
 
@@ -160,14 +160,14 @@ def lines(results: Results) -> list[str]:
         spread = f" ± {row['spread']:,.1f}" if row["spread"] is not None else ""
         out.append(
             f"{row['workers']:4d} {bar:{_BAR}} {row['speed_up']:.2f}×  {row['efficiency']:.1%}  "
-            f"{row['samples_per_second']:,.1f}{spread} {results.unit}/s  {row['series']} ({row['kind']})"
+            f"{row['samples_per_second']:,.1f}{spread} {row['unit']}/s  {row['series']} ({row['kind']})"
         )
         out += [f"     {text}" for text in (row["explanation"], row["warning"]) if text]
     return out
 
 
 def _page(results: Results, told: Sequence[dict[str, Any]], drawn: str) -> str:
-    head = ("Series", "Workers", "Kind", f"{results.unit}/s", "Speed-up", "Efficiency", "Step", "Exposed")
+    head = ("Series", "Workers", "Kind", "Speed", "Speed-up", "Efficiency", "Step", "Exposed")
     body = "\n".join(
         "<tr>"
         + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(row))
@@ -194,7 +194,7 @@ th, td {{ text-align: left; padding: .3rem .6rem; }}
 <body>
 <h1>{heading}</h1>
 {partly}{simulated}
-<p>Speed-up is {html.escape(results.unit)} per second over those of one worker.
+<p>Speed-up is speed over that of one worker.
 Efficiency is speed-up over workers. Exposed is communication during which nothing was computed.</p>
 {drawn[drawn.index("<svg") :]}
 <table><thead><tr>{"".join(f"<th>{html.escape(name)}</th>" for name in head)}</tr></thead><tbody>
@@ -210,7 +210,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         row["series"],
         str(row["workers"]),
         row["kind"],
-        f"{row['samples_per_second']:,.1f}{spread}",
+        f"{row['samples_per_second']:,.1f}{spread} {row['unit']}/s",
         f"{row['speed_up']:.2f}×",
         f"{row['efficiency']:.1%}",
         f"{row['step_s'] * 1e3:,.0f} ms",

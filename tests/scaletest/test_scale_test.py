@@ -105,3 +105,15 @@ def test_requests_that_make_no_sense_are_refused(spec: Path, tmp_path: Path) -> 
     ]:
         done = scale_test(tmp_path, str(spec), *arguments)
         assert (done.returncode, word in done.stderr) == (2, True), done.stderr
+
+
+def test_each_series_of_a_chart_has_its_own_unit(spec: Path, tmp_path: Path) -> None:
+    text = SPEC.replace("name: small", "name: words").replace("resnet18", "distilbert")
+    (tmp_path / "words.yaml").write_text(text)
+    done = scale_test(tmp_path, str(spec), "words.yaml", "--counts", "1")
+    assert done.returncode == 0, done.stderr
+    assert [(p["series"], p["unit"]) for p in points(tmp_path)] == [
+        ("small", "images"),
+        ("words", "sequences"),
+    ]
+    assert "sequences/s" in (tmp_path / "out" / "report.html").read_text()

@@ -9,7 +9,7 @@ NATIVE := $(wildcard mlrun/*/native/*.h mlrun/*/native/*.cpp)
 CPP := $(NATIVE) $(wildcard tests/native/*.h tests/native/*.cpp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test cluster cluster-test lint types format macos-compile sanitize soak bench clean
+.PHONY: help install demo test cluster cluster-test tensorflow-test lint types format macos-compile sanitize soak bench clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -18,13 +18,17 @@ demo: $(INSTALLED) ## train a small ResNet on real digits with 2 workers
 	$(BIN)/mlrun launch configs/digits.yaml -np 2
 
 test: $(INSTALLED) ## the tests that one machine is enough for
-	$(BIN)/pytest --ignore=tests/cluster
+	$(BIN)/pytest --ignore=tests/cluster --ignore=tests/tensorflow
 
 cluster: $(INSTALLED) ## a shell on the launcher of 4 hosts with an sshd each; needs Linux and root
 	$(BIN)/python -m tests.cluster.cluster 4
 
 cluster-test: $(INSTALLED) ## the tests on such hosts
 	$(BIN)/pytest tests/cluster
+
+tensorflow-test: $(INSTALLED) ## the tests that need TensorFlow, which this installs
+	$(BIN)/python -m pip install -q -c constraints.txt tensorflow-cpu keras
+	$(BIN)/pytest tests/tensorflow
 
 lint: $(INSTALLED) ## ruff and clang-format, changing nothing
 	$(BIN)/ruff check

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import mlrun.keras as mk
 from mlrun.allreduce.communicator import Communicator
+from mlrun.errors import RequestError
 
 
 def _model(seed: int, policy: str = "float32") -> Any:
@@ -100,3 +101,26 @@ def fitted(communicator: Communicator, folder: str) -> str:
     if rank == 0:
         model.save(Path(folder) / "model.keras")
     return _digest(model)
+
+
+def wrapping_twice(communicator: Communicator) -> str:
+    """What the second call answers."""
+    return _refusal(mk.wrap(keras.optimizers.SGD(), communicator), communicator)
+
+
+def wrapping_within_loss_scaling(communicator: Communicator) -> str:
+    """What an optimizer around which Keras would put loss scaling is answered; with it inside it's taken."""
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        mk.wrap(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()), communicator)
+        return _refusal(keras.optimizers.SGD(), communicator)
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def _refusal(optimizer: Any, communicator: Communicator) -> str:
+    try:
+        mk.wrap(optimizer, communicator)
+    except RequestError as error:
+        return f"{error} {error.fix}"
+    return "taken"

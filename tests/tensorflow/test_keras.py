@@ -58,3 +58,11 @@ def test_fit_leaves_equal_weights_and_a_model_that_loads_without_mlrun(
     )
     assert loaded.returncode == 0, loaded.stderr
     assert loaded.stdout.strip().startswith("keras.")
+
+
+def test_an_optimizer_is_wrapped_once(pool: RankPool) -> None:
+    assert "wrapped already" in pool.run(2, ranks.wrapping_twice)[0]
+
+
+def test_loss_scaling_around_a_wrapped_optimizer_is_refused(pool: RankPool) -> None:
+    assert "LossScaleOptimizer(optimizer)" in pool.run(2, ranks.wrapping_within_loss_scaling)[0]

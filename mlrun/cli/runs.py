@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -26,6 +26,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example: mlrun logs last --rank 2 -f")(logs)
     app.command(epilog="Example: mlrun replay last --speed 10")(replay)
     app.command(epilog="Example: mlrun report last")(report)
+    app.command(epilog="Example: mlrun export last --format hf")(export)
 
 
 def ls(
@@ -190,3 +191,41 @@ def report(
 
     for path in write_report(index.find(runs_dir, run)):
         typer.echo(f"wrote {path}")
+
+
+def export(
+    run: RunName,
+    kind: Annotated[
+        Literal["safetensors", "hf"],
+        typer.Option("--format", help="hf: a folder that from_pretrained of transformers reads."),
+    ] = "safetensors",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where to; by default export-FORMAT in the run's folder.")
+    ] = None,
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Write the model of a run's last checkpoint as others read it, and say how it is loaded."""
+    from mlrun import index, runs, specfile
+    from mlrun.errors import RequestError
+
+    folder = index.find(runs_dir, run)
+    checkpoint = runs.latest_checkpoint(folder)
+    if checkpoint is None:
+        raise RequestError(f"{folder} has no checkpoint", fix="name another run")
+    spec = specfile.load(folder / runs.SPEC_FILE)
+    if spec.framework != "torch":
+        raise RequestError(f"export reads runs of torch, and this one is of {spec.framework}")
+    from mlrun.backends.torch.export import export_hf, export_safetensors, loading_lines
+
+    out = (out or folder / f"export-{kind}").expanduser().resolve()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"--out: can't make {out}: {error.strerror}", fix="name another folder") from error
+    if kind == "hf":
+        export_hf(spec, checkpoint, out)
+    else:
+        export_safetensors(checkpoint, out)
+    typer.echo(f"wrote {out}; load it with")
+    for line in loading_lines(out, kind):
+        typer.echo(f"  {line}")

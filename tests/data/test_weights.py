@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from mlrun import runs, starters
+from mlrun import runs, specfile, starters
 from mlrun.backends.torch.backend import TorchBackend
+from mlrun.data.text import read_rows
 from mlrun.errors import RequestError
 from mlrun.spec import JobSpec
 
@@ -165,3 +168,32 @@ def test_the_shipped_spec_trains_on_a_csv_and_goes_on_from_a_run(tmp_path: Path)
     assert checkpoint is not None
     second = launch(f"model.weights={first}", f"data.tokenizer={checkpoint}")
     assert runs.read_summary(second)["status"] == "done"
+
+    exported = tmp_path / "exported"
+    command = [sys.executable, "-m", "mlrun.cli", "export", str(second), "--format=hf", f"--out={exported}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f'DistilBertForSequenceClassification.from_pretrained("{exported}")' in done.stdout
+    _same_logits(second, exported, tmp_path)
+
+
+def _same_logits(run: Path, exported: Path, workdir: Path) -> None:
+    """The exported folder alone, from text to logits, against the run's own checkpoint and data."""
+    spec = specfile.load(run / runs.SPEC_FILE).model_copy(update={"workdir": str(workdir)})
+    checkpoint = runs.latest_checkpoint(run)
+    assert checkpoint is not None
+    backend = TorchBackend()
+    backend.build(spec, None, 0)
+    backend.load(checkpoint)
+    texts = [row.text for row in read_rows(workdir / "reviews.csv", "csv", "text", "label", "utf-8")]
+    kept = backend._source.train.fetch(np.arange(len(backend._source.train)), 0).inputs
+    tokens = AutoTokenizer.from_pretrained(exported)(
+        texts, padding="max_length", truncation=True, max_length=16, return_tensors="pt"
+    )
+    model = AutoModelForSequenceClassification.from_pretrained(exported).eval()
+    with torch.no_grad():
+        theirs = model(input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"]).logits
+        ours = backend._model.eval()(**kept)
+    rows = {tuple(ids.tolist()): logits for ids, logits in zip(tokens["input_ids"], theirs, strict=True)}
+    for ids, logits in zip(kept["input_ids"], ours, strict=True):
+        torch.testing.assert_close(rows[tuple(ids.tolist())], logits, rtol=0, atol=1e-6)

@@ -282,7 +282,7 @@ class TorchBackend(Backend):
         return checkpoint.state_hash(self._model)
 
     def save(self, folder: Path) -> None:
-        checkpoint.save(folder, self._model, self._updates)
+        checkpoint.save(folder, self._model, self._updates, self._sizes().outputs)
         if self._source.tokenizer is not None:
             (folder / "tokenizer.json").write_text(self._source.tokenizer, encoding="utf-8")
 

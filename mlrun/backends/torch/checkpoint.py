@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -43,12 +44,13 @@ def state_hash(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def save(folder: Path, model: nn.Module, updates: Updates) -> None:
-    """Write model, optimizer and gradient scaler into ``folder``."""
+def save(folder: Path, model: nn.Module, updates: Updates, outputs: int) -> None:
+    """Write model, its number of outputs, optimizer and gradient scaler into ``folder``."""
     save_file(_on_host(named_tensors(model)), folder / MODEL)
     save_file(_on_host(optimizer_tensors(updates.optimizer)), folder / _OPTIMIZER)
     numbers = {
         "optimizer": type(updates.optimizer).__name__,
+        "outputs": outputs,
         "parameters": optimizer_names(updates.optimizer),
         "scaler": updates.scaler.state_dict(),
     }
@@ -63,10 +65,7 @@ def load(folder: Path, model: nn.Module, updates: Updates) -> None:
     """
     load_model(folder / MODEL, model)
     state = _read(folder / _OPTIMIZER)
-    try:
-        numbers = json.loads((folder / _NUMBERS).read_text())
-    except (OSError, ValueError) as error:
-        raise RequestError(f"checkpoint {folder / _NUMBERS} can't be read: {error}") from error
+    numbers = read_numbers(folder)
     wanted = type(updates.optimizer).__name__
     if numbers["optimizer"] != wanted:
         raise RequestError(
@@ -81,6 +80,19 @@ def load(folder: Path, model: nn.Module, updates: Updates) -> None:
     load_optimizer_tensors(updates.optimizer, state)
     if updates.scaler.is_enabled() and numbers["scaler"]:
         updates.scaler.load_state_dict(numbers["scaler"])
+
+
+def read_numbers(folder: Path) -> dict[str, Any]:
+    """What ``save`` wrote that isn't a tensor.
+
+    Raises:
+        RequestError: missing or damaged.
+    """
+    try:
+        numbers: dict[str, Any] = json.loads((folder / _NUMBERS).read_text())
+    except (OSError, ValueError) as error:
+        raise RequestError(f"checkpoint {folder / _NUMBERS} can't be read: {error}") from error
+    return numbers
 
 
 def load_model(path: Path, model: nn.Module) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import secrets
 import time
 from collections.abc import Awaitable
@@ -15,6 +14,7 @@ from typing import Any, TypeAlias
 from mlrun.errors import ExitCode, MlrunError, RefusedError
 from mlrun.launch.failures import Failures
 from mlrun.launch.membership import Membership
+from mlrun.launch.phases import STAGES, STOP_GRACE_S, Phase
 from mlrun.launch.preparation import Preparation, Stage
 from mlrun.launch.record import Record
 from mlrun.launch.resolve import Resolved
@@ -40,8 +40,6 @@ from mlrun.protocol import (
 )
 from mlrun.wire import Message, ProtocolError
 
-STOP_GRACE_S = 60.0
-"""How long workers may take to finish their step and save."""
 LOOK_S = 1.0
 """How often the deadline is looked at again: an interrupt may have moved it."""
 CERTAIN_S = 1.0
@@ -49,25 +47,6 @@ CERTAIN_S = 1.0
 _QUEUE = 10_000
 _EXIT_CODES = {"request": ExitCode.REQUEST_WRONG, "refused": ExitCode.REFUSED}
 """By the kind of the cause; a run that failed otherwise is RUN_FAILED."""
-
-
-class Phase(enum.Enum):
-    """What is being waited for, and for how many seconds at most."""
-
-    GREETING = 90.0
-    SENDING = 3600.0
-    LINKING = 20.0
-    STARTING = 300.0
-    TRAINING = float("inf")
-    STOPPING = STOP_GRACE_S + 5
-    FINISHING = 120.0
-    SETTLING = 7.0
-    KILLING = 10.0
-    COLLECTING = float("inf")
-
-
-_STAGES = {Stage.GREETING: Phase.GREETING, Stage.SENDING: Phase.SENDING, Stage.LINKING: Phase.LINKING}
-"""The phases in which no worker has been started yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +110,7 @@ class Generation:
         self._interrupted = self._interrupted or exit_code
         if self._waiting is not None and (again or self._phase is Phase.GREETING):
             self._waiting.cancel()
-        if again or self._phase in (*_STAGES.values(), Phase.STARTING):
+        if again or self._phase in (*STAGES.values(), Phase.STARTING):
             self._say(f"{word}: ending now", "warning")
             self._kill()
         elif self._phase in (Phase.TRAINING, Phase.FINISHING):
@@ -284,7 +263,7 @@ class Generation:
 
     def _prepared(self, at: Station, item: HelloReply | Ready | LinkListening | LinkMeasured) -> None:
         """One step nearer to the workers' start."""
-        if self._phase not in _STAGES.values():
+        if self._phase not in STAGES.values():
             return
         before = self._preparation.stage
         self._preparation.heard(at, item)
@@ -296,7 +275,7 @@ class Generation:
         if stage is Stage.SENDING:
             self._transfers.append(asyncio.ensure_future(self._preparation.send_all(self._put)))
         if stage is not Stage.COMPLETE:
-            self._enter(_STAGES[stage])
+            self._enter(STAGES[stage])
             return
         assignments = self._preparation.assignments
         self._membership = Membership(self._spec, assignments, self._number, self._preparation.paths())
@@ -359,7 +338,7 @@ class Generation:
         """Wait a moment for the true cause and for what the others say, then end what is left."""
         if self._phase is Phase.KILLING:
             return
-        if self._phase in _STAGES.values():
+        if self._phase in STAGES.values():
             self._kill()
             return
         if self._phase is not Phase.SETTLING:
@@ -373,7 +352,7 @@ class Generation:
             self._preparation.settle_links()
             self._next_stage()
             return
-        if self._phase in _STAGES.values():
+        if self._phase in STAGES.values():
             what = self._preparation.stage.value
             self._fail(f"waited {waited} for {self._preparation.awaited()} to {what}")
         elif self._phase is Phase.STARTING:
@@ -388,7 +367,7 @@ class Generation:
         self._failures.said(FailureEvent("timeout", message))
 
     def _kill(self) -> None:
-        self._called_off = self._phase in _STAGES.values()
+        self._called_off = self._phase in STAGES.values()
         self._tell_all(Kill())
         self._enter(Phase.KILLING)
 

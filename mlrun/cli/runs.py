@@ -206,7 +206,7 @@ def export(
 ) -> None:
     """Write the model of a run's last checkpoint as others read it, and say how it is loaded."""
     from mlrun import index, runs, specfile
-    from mlrun.errors import RequestError
+    from mlrun.errors import RefusedError, RequestError
 
     folder = index.find(runs_dir, run)
     checkpoint = runs.latest_checkpoint(folder)
@@ -215,7 +215,12 @@ def export(
     spec = specfile.load(folder / runs.SPEC_FILE)
     if spec.framework != "torch":
         raise RequestError(f"export reads runs of torch, and this one is of {spec.framework}")
-    from mlrun.backends.torch.export import export_hf, export_safetensors, loading_lines
+    try:
+        from mlrun.backends.torch.export import export_hf, export_safetensors, loading_lines
+    except ImportError as error:
+        raise RefusedError(
+            f"export needs {error.name}, which isn't installed here", fix="pip install 'mlrun-ring[torch]'"
+        ) from error
 
     out = (out or folder / f"export-{kind}").expanduser().resolve()
     try:

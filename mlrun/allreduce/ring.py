@@ -7,6 +7,7 @@ import ipaddress
 import json
 import secrets
 import socket
+import threading
 import zlib
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,12 @@ _DEFAULT_SETTINGS: dict[str, Any] = {
 }
 
 
+_MANY_WORKS = 64
+"""So many calls may be kept before those that have ended behind an older one are looked for."""
+_DROPPED_S = 5.0
+"""The longest that an aborted call takes to let go of its memory."""
+
+
 class Store(Protocol):
     """What ``from_store`` needs of a ``torch.distributed`` store."""
 
@@ -70,22 +77,51 @@ class _RingWork:
         return self._work.times()
 
 
+class _Lent:
+    """Memory that is the engine's until its calls have ended, whoever drops a Work meanwhile."""
+
+    def __init__(self, engine: _ring.Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._works: deque[_RingWork] = deque()
+        self._limit = _MANY_WORKS
+
+    def lend(self, work: _RingWork) -> None:
+        """Keep ``work``, and let those go that have ended. Any thread may call it."""
+        with self._lock:
+            while self._works and self._works[0].done():
+                self._works.popleft()
+            if len(self._works) >= self._limit:  # behind one that lasts, such as a receive
+                self._works = deque(each for each in self._works if not each.done())
+                self._limit = max(_MANY_WORKS, 2 * len(self._works))
+            self._works.append(work)
+
+    def __del__(self) -> None:
+        """All communicators were dropped: without ``close`` threads may still be at work on this memory."""
+        left = [work for work in self._works if not work.done()]
+        if left:
+            self._engine.abort("its communicator was dropped with calls under way")
+        for work in left:
+            # A CommunicatorError, or what becomes of it while the interpreter ends.
+            with contextlib.suppress(RuntimeError, TimeoutError):
+                work.wait(_DROPPED_S)
+
+
 class _GroupCommunicator(Communicator):
     """A group of ranks of one engine."""
 
-    def __init__(self, engine: _ring.Engine, group: _ring.Group, rank: int, size: int) -> None:
+    def __init__(
+        self, engine: _ring.Engine, group: _ring.Group, rank: int, size: int, lent: _Lent | None = None
+    ) -> None:
         self.rank = rank
         self.size = size
         self._engine = engine
         self._group = group
-        self._pending: deque[_RingWork] = deque()
+        self._lent = lent or _Lent(engine)
 
     def _issue(self, buffers: tuple[Buffer, ...], **request: Any) -> Work:
         work = _RingWork(self._group.issue(**request), buffers)
-        # A caller may drop its Work early: the memory is the engine's until the end all the same.
-        while self._pending and self._pending[0].done():
-            self._pending.popleft()
-        self._pending.append(work)
+        self._lent.lend(work)
         return work
 
     def all_reduce(
@@ -192,7 +228,7 @@ class _GroupCommunicator(Communicator):
         group = self._group.make_group(chosen, identity)
         if group is None:
             return None
-        return _GroupCommunicator(self._engine, group, chosen.index(self.rank), len(chosen))
+        return _GroupCommunicator(self._engine, group, chosen.index(self.rank), len(chosen), self._lent)
 
     def barrier(self, name: str = "") -> Work:
         return self._issue((), kind=_BARRIER, name=name)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from ring_ranks import DEADLINE_S, make_ring, on_each, results_of
 
-from mlrun.allreduce.communicator import Buffer, DType, Op
+from mlrun.allreduce.communicator import AbortedError, Buffer, DType, Op
 from mlrun.allreduce.ring import RingCommunicator
 
 SIZES = [1, 2, 3, 4, 5, 8]
@@ -167,6 +168,37 @@ def test_memory_of_a_dropped_work_is_kept() -> None:
         ring.barrier().wait()
 
     results_of(make_ring(2), work)
+
+
+def test_a_communicator_dropped_with_calls_under_way_tells_the_others() -> None:
+    rings = make_ring(2)
+    waiting = rings[1].recv(Buffer.of(np.zeros(1)), source=0)
+    rings[0].all_reduce(Buffer.of(np.zeros(1 << 20)))
+    del rings[0]
+    with pytest.raises(AbortedError, match=r"rank 0 .* dropped with calls under way"):
+        waiting.wait(DEADLINE_S)
+
+
+def test_memory_behind_a_call_that_lasts_is_let_go() -> None:
+    def work(ring: RingCommunicator) -> int:
+        other = ring.split([0, 1])
+        assert other is not None
+        late = np.zeros(1)
+        lasting = other.recv(Buffer.of(late), source=0) if ring.rank == 1 else None
+        lent = []
+        for _ in range(300):
+            data = np.ones(10)
+            lent.append(weakref.ref(data))
+            ring.all_reduce(Buffer.of(data)).wait()
+        held = sum(each() is not None for each in lent)
+        if lasting is None:
+            other.send(Buffer.of(np.ones(1)), to=1).wait()
+        else:
+            lasting.wait(DEADLINE_S)
+            assert late[0] == 1
+        return held
+
+    assert max(results_of(make_ring(2), work)) < 150
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])

@@ -39,6 +39,9 @@ class Point:
     """What was measured for one case. ``speeds``: samples per second of all workers, one per repeat."""
 
     series: str
+    job: str
+    batch: int
+    """Of each worker, or of all where that is what stays."""
     workers: int
     unit: str
     simulated: bool
@@ -103,6 +106,8 @@ def _point(case: Case, results: list[launcher.RunResult]) -> Point:
     events = list(runs.read_events(results[-1].run_dir))
     return Point(
         series=case.series,
+        job=case.spec.name,
+        batch=case.spec.batch_size or case.spec.global_batch_size or 1,
         workers=case.workers,
         unit=summary["unit"],
         simulated=case.spec.framework == "sim",

@@ -69,6 +69,8 @@ def rows(results: Results) -> list[dict[str, Any]]:
     measured = [
         {
             "series": point.series,
+            "job": point.job,
+            "batch": point.batch,
             "workers": point.workers,
             "unit": point.unit,
             "kind": "simulated" if point.simulated else "measured",
@@ -91,6 +93,8 @@ def rows(results: Results) -> list[dict[str, Any]]:
     foretold = [
         {
             "series": each.series,
+            "job": None,
+            "batch": None,
             "workers": each.workers,
             "unit": each.unit,
             "kind": "predicted",
@@ -127,7 +131,7 @@ def write_tables(results: Results, folder: Path) -> None:
 
 
 def write_charts(results: Results, folder: Path) -> None:
-    """Write scale.png, scale.svg and report.html.
+    """Write scale.png, scale.svg and report.html; with several batch sizes batches.png and batches.svg too.
 
     Raises:
         RefusedError: matplotlib isn't installed.
@@ -139,10 +143,11 @@ def write_charts(results: Results, folder: Path) -> None:
             "charts need matplotlib, which isn't installed", fix="pip install 'mlrun-ring[report]'"
         ) from error
     told = rows(results)
-    charts.png(folder / "scale.png", told, title(results))
-    drawn = charts.svg(told, title(results))
-    write_atomically(folder / "scale.svg", drawn)
-    write_atomically(folder / PAGE_FILE, _page(results, told, drawn))
+    figures = {"scale": charts.speed_up}
+    if any(row["series"] != row["job"] for row in told if row["job"] is not None):
+        figures["batches"] = charts.by_batch
+    drawn = {name: charts.write(folder / name, draw, told, title(results)) for name, draw in figures.items()}
+    write_atomically(folder / PAGE_FILE, _page(results, told, list(drawn.values())))
 
 
 def title(results: Results) -> str:
@@ -166,7 +171,7 @@ def lines(results: Results) -> list[str]:
     return out
 
 
-def _page(results: Results, told: Sequence[dict[str, Any]], drawn: str) -> str:
+def _page(results: Results, told: Sequence[dict[str, Any]], drawn: Sequence[str]) -> str:
     head = ("Series", "Workers", "Kind", "Speed", "Speed-up", "Efficiency", "Step", "Exposed")
     body = "\n".join(
         "<tr>"
@@ -181,6 +186,7 @@ def _page(results: Results, told: Sequence[dict[str, Any]], drawn: str) -> str:
         else ""
     )
     heading = html.escape(title(results))
+    pictures = "\n".join(svg[svg.index("<svg") :] for svg in drawn)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{heading}</title>
 <meta name="viewport" content="width=device-width"><style>
@@ -196,7 +202,7 @@ th, td {{ text-align: left; padding: .3rem .6rem; }}
 {partly}{simulated}
 <p>Speed-up is speed over that of one worker.
 Efficiency is speed-up over workers. Exposed is communication during which nothing was computed.</p>
-{drawn[drawn.index("<svg") :]}
+{pictures}
 <table><thead><tr>{"".join(f"<th>{html.escape(name)}</th>" for name in head)}</tr></thead><tbody>
 {body}
 </tbody></table>

@@ -79,6 +79,8 @@ def test_batch_sizes_make_a_series_each(spec: Path, tmp_path: Path) -> None:
     done = scale_test(tmp_path, str(spec), "--counts", "1", "--batch-sizes", "32,64")
     assert done.returncode == 0, done.stderr
     assert [p["series"] for p in points(tmp_path)] == ["small, batch 32", "small, batch 64"]
+    assert "batch size" in (tmp_path / "out" / "batches.svg").read_text()
+    assert (tmp_path / "out" / "report.html").read_text().count("<svg") == 2
 
 
 def test_a_stopped_test_keeps_what_it_measured(spec: Path, tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def write_charts(results: Results, folder: Path) -> None:
 
 
 def title(results: Results) -> str:
-    names = " and ".join(dict.fromkeys(point.series for point in results.points))
+    names = " and ".join(dict.fromkeys(point.job for point in results.points))
     return f"Scaling of {names}{' (simulated)' if results.simulated else ''}"
 
 

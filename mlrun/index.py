@@ -80,11 +80,11 @@ def entry_of(run_dir: Path) -> Entry | None:
     return next((entry for entry in entries() if entry.folder == run_dir), None)
 
 
-def find(runs_dir: Path, which: str) -> Path:
+def find(runs_dir: Path, which: str, *, alone: bool = False) -> Path:
     """The folder of the run ``which``: ``last``, a path, or a name or an id or the beginning of one.
 
     The newest such run counts. Runs in ``runs_dir`` come first, then those of this user anywhere. ``last``
-    leaves smoke runs out.
+    leaves smoke runs out. ``alone``: the beginning of several is refused.
 
     Raises:
         RequestError: no such run; the message names those there are.
@@ -94,15 +94,24 @@ def find(runs_dir: Path, which: str) -> Path:
     here, known = runs.all_runs(runs_dir), entries()
     everywhere = [*here, *(entry.folder for entry in known if entry.folder not in here)]
     if which == "last":
+        alone = False
         smoke = {entry.folder for entry in known if entry.smoke}
         found = [run for run in everywhere if run not in smoke] or everywhere
     else:
-        found = [run for run in everywhere if run.name == which]
-        found += [run for run in everywhere if run.name.startswith(which) or short_id(run).startswith(which)]
+        found = [run for run in everywhere if which in (run.name, short_id(run))]
+        found = found[:1] or [run for run in everywhere if _begins(run, which)]
+    if alone and len(found) > 1:
+        those = ", ".join(run.name for run in found[:5])
+        raise RequestError(f"{which!r} may mean {those}", fix="write more of the name")
     if found:
         return found[0]
     newest = ", ".join(run.name for run in everywhere[:5]) or "none"
     raise RequestError(f"no run {which!r} (newest: {newest})", fix="name one of these, or say --runs-dir")
+
+
+def _begins(run: Path, which: str) -> bool:
+    """A few letters of a name may be hexadecimal digits too: of an id half is needed."""
+    return run.name.startswith(which) or (len(which) * 2 >= _ID_DIGITS and short_id(run).startswith(which))
 
 
 def _folder() -> Path:

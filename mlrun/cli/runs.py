@@ -91,7 +91,7 @@ def rm(
     from mlrun import index
     from mlrun.errors import RefusedError
 
-    folders = list(dict.fromkeys(index.find(runs_dir, each) for each in run))
+    folders = list(dict.fromkeys(index.find(runs_dir, each, alone=True) for each in run))
     for folder in folders:
         entry = index.entry_of(folder)
         if entry is not None and entry.launcher is not None:

@@ -151,6 +151,16 @@ def test_removing_asks_first(tmp_path: Path, mlrun: Mlrun) -> None:
     assert mlrun("runs", "ls").stdout.startswith("no runs yet")
 
 
+def test_removing_needs_one_run_to_be_meant(tmp_path: Path, mlrun: Mlrun) -> None:
+    first, second = record(tmp_path / "runs", "job-a"), record(tmp_path / "runs", "job-b")
+    done = mlrun("runs", "rm", "job-", "--yes")
+    assert done.returncode == 2
+    assert f"{second.name}, {first.name}" in done.stderr
+    assert mlrun("runs", "rm", index.short_id(first), "--yes").returncode == 0
+    assert not first.exists()
+    assert second.exists()
+
+
 def test_a_run_alive_is_listed_followed_and_stopped(tmp_path: Path, mlrun: Mlrun) -> None:
     (tmp_path / "job.json").write_text(json.dumps(SPEC))
     command = [sys.executable, "-m", "mlrun.cli"]

@@ -115,7 +115,8 @@ def test_ctrl_c_finishes_the_step_and_saves(mlrun: Mlrun, spec: Spec) -> None:
 
 def test_the_second_signal_ends_at_once(mlrun: Mlrun, spec: Spec) -> None:
     """A frozen worker can't stop in good order."""
-    run = mlrun("launch", spec(trouble={"what": "freeze"}), "-np", "1")
+    # What the worker told of its first steps must have left it before it freezes.
+    run = mlrun("launch", spec(trouble={"what": "freeze", "pause_s": 0.5}), "-np", "1")
     run.until("StepEvent")
     children = run.children()
 

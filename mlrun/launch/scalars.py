@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import threading
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -66,6 +68,8 @@ class Scalars:
             yield f"GPU percent/{event.host}", event.gpu_percent
 
     def _write(self) -> None:
+        # TensorBoard's own sign that it should do without TensorFlow, which takes half a gigabyte.
+        sys.modules.setdefault("tensorboard.compat.notf", types.ModuleType("tensorboard.compat.notf"))
         from tensorboard.compat.proto import event_pb2, summary_pb2  # noqa: PLC0415
         from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: PLC0415
 

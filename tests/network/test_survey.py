@@ -90,7 +90,7 @@ def test_every_two_hosts_are_measured(size: int) -> None:
     for measured in links.values():
         (one,) = measured
         assert one.bytes_per_s is not None
-        assert one.bytes_per_s > 1e6
+        assert one.bytes_per_s > 0
         assert 0 < one.round_trip_s < 1
     edges = choose([f"mac{i}" for i in range(1, size + 1)], survey)
     assert len(edges) == (size if size > 2 else 1)

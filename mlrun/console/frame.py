@@ -68,7 +68,7 @@ def _ends(left: Text, right: Text, width: int) -> Text:
 def _tiles(run: Run, width: int) -> list[RenderableType]:
     """Speed of all, loss, metrics: a figure and its course each."""
     tiles = [
-        (f"{run.unit}/s", text.speed(run.speed), run.speeds, "cyan", 0.0),
+        (f"{run.unit}/s", text.speed(run.speed) + text.speed_up(run.speed_up), run.speeds, "cyan", 0.0),
         ("loss", text.number(run.loss), run.losses, "magenta", None),
         *((n, text.number(v), run.metric_history.get(n, ()), "green", None) for n, v in run.metrics.items()),
     ]

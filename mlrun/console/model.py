@@ -170,6 +170,8 @@ class Run:
     metric_history: dict[str, deque[float]] = field(default_factory=dict)
     speeds: deque[float] = field(default_factory=_history)
     """Samples per second of all ranks together."""
+    alone: float | None = None
+    """Samples per second of one worker in an earlier run; see ``speed_up``."""
     workers: dict[int, Worker] = field(default_factory=dict)
     telemetry: dict[str, TelemetryEvent] = field(default_factory=dict)
     """The newest of each host."""
@@ -229,6 +231,7 @@ class Run:
         self.run_dir = detail.get("run_dir", self.run_dir)
         self.steps_total = detail.get("steps_total", self.steps_total)
         self.steps_per_epoch = detail.get("steps_per_epoch", self.steps_per_epoch)
+        self.alone = detail.get("alone_samples_per_second", self.alone)
         self.step = detail.get("step", self.step)
         if event.rank is None:
             self.state = event.state
@@ -252,6 +255,11 @@ class Run:
         """Samples per second of all ranks together; None until every rank has told its own."""
         known = [w.speed for w in self.workers.values() if w.speed is not None]
         return sum(known) if known and len(known) == (self.world_size or len(self.workers)) else None
+
+    @property
+    def speed_up(self) -> float | None:
+        """``speed`` over that of one worker alone; None where either isn't known."""
+        return self.speed / self.alone if self.speed is not None and self.alone else None
 
     @property
     def epochs(self) -> int | None:

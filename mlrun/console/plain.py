@@ -111,7 +111,7 @@ class ErrorsConsole(Console):
 
 def progress_line(run: Run) -> str:
     parts = [f"step {run.step:,}/{run.steps_total:,}" if run.steps_total else f"step {run.step or 0:,}"]
-    parts.append(f"{text.speed(run.speed)} {run.unit}/s")
+    parts.append(f"{text.speed(run.speed)} {run.unit}/s{text.speed_up(run.speed_up)}")
     if run.loss is not None:
         parts.append(f"loss {text.number(run.loss)}")
     for worker in sorted(run.workers.values(), key=lambda w: w.rank):

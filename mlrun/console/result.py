@@ -73,7 +73,8 @@ def _figures(run: Run, summary: dict[str, Any]) -> Iterator[Text]:
     total, speeds = _speeds(run, summary)
     if total is not None:
         each = "   ".join(f"rank {rank} {text.speed(speed)}" for rank, speed in sorted(speeds.items()))
-        yield _line(f"{run.unit}/s", f"{text.speed(total)}" + (f"   {each}" if len(speeds) > 1 else ""))
+        figure = text.speed(total) + text.speed_up(run.alone and total / run.alone)
+        yield _line(f"{run.unit}/s", figure + (f"   {each}" if len(speeds) > 1 else ""))
     if (told_of_links := _links(summary)) is not None:
         yield _line("links", told_of_links)
     agree = summary.get("hashes_agree")

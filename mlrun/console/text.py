@@ -43,6 +43,11 @@ def speed(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
 
 
+def speed_up(value: float | None) -> str:
+    """Beside a speed; nothing where it isn't known."""
+    return "" if value is None else f" {value:.2f}×"
+
+
 def percent(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0f} %"
 

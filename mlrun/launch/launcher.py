@@ -16,6 +16,7 @@ from mlrun import index, runs
 from mlrun.console import Console, open_console
 from mlrun.errors import ExitCode, MlrunError, RequestError, RunFailedError
 from mlrun.hosts import Host, spec_entry
+from mlrun.launch.alone import run_alone
 from mlrun.launch.generation import Generation
 from mlrun.launch.here import on_this_machine
 from mlrun.launch.hooks import run_hook
@@ -173,13 +174,18 @@ class _Run:
         return RunResult(exit_code, summary, self._run_dir)
 
     def _announce(self, resume_from: Path | None) -> None:
+        alone = run_alone(self._resolved)
         detail = {
             "name": self._resolved.spec.name,
             "world_size": self._resolved.world_size,
             "run_dir": str(self._run_dir),
             "resume_from": str(resume_from) if resume_from else None,
+            "alone_samples_per_second": alone[1] if alone else None,
         }
         self._record.show(StateEvent("starting", detail))
+        if alone:
+            told = f"speed-ups are over one worker's {alone[1]:,.1f} per second in {alone[0]}"
+            self._record.show(LogEvent(told))
         for note in self._resolved.notes:
             self._record.show(LogEvent(note))
 

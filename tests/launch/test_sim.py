@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.launch.conftest import Mlrun
+from tests.launch.conftest import Mlrun, Run
 
 
 @pytest.fixture
@@ -59,3 +60,26 @@ def test_the_screen_says_simulated(tmp_path: Any, sim: Callable[..., str]) -> No
 def test_a_smoke_run_needs_no_loss_where_nothing_is_learnt(mlrun: Mlrun, sim: Callable[..., str]) -> None:
     run = mlrun("launch", sim(), "--smoke")
     assert run.finish() == 0
+
+
+def test_the_speed_up_over_one_worker_is_told_where_it_is_known(
+    mlrun: Mlrun, sim: Callable[..., str]
+) -> None:
+    def trained(samples: int, workers: int) -> Run:
+        run = mlrun("launch", sim(global_batch_size=samples), "-np", str(workers))
+        assert run.finish() == 0
+        return run
+
+    alone, _ = trained(4, 1), trained(8, 1)
+    together = trained(8, 2)
+    detail = together.said("StateEvent")[0]["detail"]
+    assert detail["alone_samples_per_second"] == alone.summary["samples_per_second"]
+    assert f" in {alone.folder.name}" in together.said("LogEvent")[0]["text"]
+    shown = subprocess.run(
+        [sys.executable, "-m", "mlrun.cli", "replay", str(together.folder), "--console", "plain"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert re.search(r"images/s +[\d.]+ [\d.]+×   rank 0", shown.stdout), shown.stdout + shown.stderr

@@ -1,0 +1,1 @@
+"""``horovod.torch`` over a process group on mlrun's Communicator."""

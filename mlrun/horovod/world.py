@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from mlrun.allreduce.communicator import NUMPY, Buffer, Communicator, CommunicatorError, DType, Op
+from mlrun.allreduce.communicator import NUMPY, Buffer, Communicator, CommunicatorError, DType, Op, Work
 from mlrun.allreduce.own import own
 
-T = TypeVar("T")
-
 _REDUCES, _OTHER, _JOINED = range(3)
+_NO_DATA = 0, DType.UINT8, Op.SUM
 
 
 class World:
     """All ranks of the run. Every rank makes the same calls in the same order, until it has joined.
 
-    Each call is preceded by a word about it to all ranks, which nobody waits for but a rank that has joined:
-    from it that rank knows what to add zeros to. Calls and words are groups of their own, so the script may
-    use the run's Communicator otherwise too.
+    Each call on ``communicator`` is preceded by a word about it to all ranks, which nobody waits for but a
+    rank that has joined: from it that rank knows what to add zeros to. Calls and words are groups of their
+    own, so the script may use the run's Communicator otherwise too.
     """
 
     def __init__(self, communicator: Communicator) -> None:
@@ -31,16 +30,18 @@ class World:
         self.local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         self.cross_rank = int(os.environ.get("GROUP_RANK", "0"))
         self.cross_size = -(-self.size // self.local_size)
-        self.data = _all_of(communicator)
+        self._data = _all_of(communicator)
         self._words = _all_of(communicator)
         self._lock = threading.Lock()
         self._made = 0
+        self.communicator = Announced(self._data, self._announce)
+        self.in_float16 = Announced(self._data, self._announce, DType.FLOAT16)
+        """The same group; sums of float32 travel in float16."""
 
-    def issue(self, start: Callable[[], T], *, reduces: tuple[int, DType, Op] | None = None) -> T:
-        """Make a call on ``data`` by ``start``; ``reduces``: it is an all-reduce of (count, dtype, op)."""
+    def _announce(self, start: Callable[[], Work], kind: int, call: tuple[int, DType, Op]) -> Work:
         with self._lock:
             self._made += 1
-            self._say(_REDUCES if reduces else _OTHER, reduces or (0, DType.UINT8, Op.SUM))
+            self._say(kind, call)
             return start()
 
     def join(self) -> int:
@@ -50,7 +51,7 @@ class World:
             CommunicatorError: another rank made a call that needs data of this one.
         """
         while True:
-            words = self._say(_JOINED, (0, DType.UINT8, Op.SUM), wait=True)
+            words = self._say(_JOINED, _NO_DATA, wait=True)
             at_work = [rank for rank in range(self.size) if words[rank, 0] != _JOINED]
             if not at_work:
                 return max(range(self.size), key=lambda rank: (words[rank, 1], rank))
@@ -58,10 +59,10 @@ class World:
             if kind == _OTHER:
                 reason = f"rank {self.rank} has joined (hvd.join), and rank {at_work[0]} called something "
                 reason += "else than an all-reduce"
-                self.data.abort(reason)
+                self._data.abort(reason)
                 raise CommunicatorError(reason)
             zeros = np.zeros(count, dtype=NUMPY[DType(dtype)])
-            self.data.all_reduce(Buffer.of(zeros, DType(dtype)), Op(op), name="joined").wait()
+            self._data.all_reduce(Buffer.of(zeros, DType(dtype)), Op(op), name="joined").wait()
 
     def _say(self, kind: int, reduces: tuple[int, DType, Op], *, wait: bool = False) -> Any:
         own_word = np.array([kind, self._made, *reduces], dtype=np.int64)
@@ -70,6 +71,66 @@ class World:
         if wait:
             said.wait()
         return words
+
+
+class Announced(Communicator):
+    """``data``, with a word before each collective that Horovod has; ``wire_dtype`` as for ``all_reduce``."""
+
+    def __init__(
+        self,
+        data: Communicator,
+        announce: Callable[[Callable[[], Work], int, tuple[int, DType, Op]], Work],
+        wire_dtype: DType | None = None,
+    ) -> None:
+        self.rank, self.size = data.rank, data.size
+        self._data, self._announce, self._wire_dtype = data, announce, wire_dtype
+
+    def all_reduce(
+        self, buffer: Buffer, op: Op = Op.SUM, wire_dtype: DType | None = None, name: str = ""
+    ) -> Work:
+        wire = self._wire_dtype if buffer.dtype is DType.FLOAT32 else None
+        call = buffer.count, buffer.dtype, op
+        return self._announce(lambda: self._data.all_reduce(buffer, op, wire, name), _REDUCES, call)
+
+    def broadcast(self, buffer: Buffer, root: int, name: str = "") -> Work:
+        return self._other(lambda: self._data.broadcast(buffer, root, name))
+
+    def all_gather(self, source: Buffer, target: Buffer, name: str = "") -> Work:
+        return self._other(lambda: self._data.all_gather(source, target, name))
+
+    def reduce_scatter(self, source: Buffer, target: Buffer, op: Op = Op.SUM, name: str = "") -> Work:
+        return self._other(lambda: self._data.reduce_scatter(source, target, op, name))
+
+    def all_to_all(
+        self,
+        source: Buffer,
+        target: Buffer,
+        source_counts: Sequence[int] | None = None,
+        target_counts: Sequence[int] | None = None,
+        name: str = "",
+    ) -> Work:
+        return self._other(lambda: self._data.all_to_all(source, target, source_counts, target_counts, name))
+
+    def barrier(self, name: str = "") -> Work:
+        return self._other(lambda: self._data.barrier(name))
+
+    def send(self, buffer: Buffer, to: int, tag: int = 0) -> Work:
+        return self._data.send(buffer, to, tag)
+
+    def recv(self, buffer: Buffer, source: int, tag: int = 0) -> Work:
+        return self._data.recv(buffer, source, tag)
+
+    def split(self, ranks: Sequence[int]) -> Communicator | None:
+        return self._data.split(ranks)
+
+    def abort(self, reason: str) -> None:
+        self._data.abort(reason)
+
+    def close(self) -> None:
+        """Changes nothing: the run's links are its worker's."""
+
+    def _other(self, start: Callable[[], Work]) -> Work:
+        return self._announce(start, _OTHER, _NO_DATA)
 
 
 def _all_of(communicator: Communicator) -> Communicator:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mlrun.backends.torch.process_group import MlrunProcessGroup
-from mlrun.horovod import world as worlds
+from mlrun.horovod.world import World, world
 
 List = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
@@ -52,15 +52,14 @@ def synchronize(handle: Handle) -> Any:
     return handle.wait()
 
 
+def group() -> MlrunProcessGroup:
+    """All ranks, for tensors."""
+    return _group_over(world())
+
+
 @functools.lru_cache(maxsize=1)
-def _group(world: worlds.World) -> MlrunProcessGroup:
-    return MlrunProcessGroup(world.data)
-
-
-def issue(call: Callable[[MlrunProcessGroup], dist.Work], reduces: Any = None) -> dist.Work:
-    """Make ``call`` on the group of all ranks; ``reduces`` as for ``World.issue``."""
-    world = worlds.world()
-    return world.issue(lambda: call(_group(world)), reduces=reduces)
+def _group_over(of_all: World) -> MlrunProcessGroup:
+    return MlrunProcessGroup(of_all.communicator)
 
 
 class _Through(torch.autograd.Function):

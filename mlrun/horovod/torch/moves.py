@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mlrun.allreduce.communicator import Op
 from mlrun.horovod.options import check_process_set, global_process_set
-from mlrun.horovod.torch.handle import Handle, issue, through
+from mlrun.horovod.torch.handle import Handle, group, through
 from mlrun.horovod.torch.reductions import reduce_in_place
 from mlrun.horovod.world import rank, size, world
 
@@ -25,7 +25,7 @@ def allgather_async(tensor: Tensor, name: str | None = None, process_set: Any = 
     padded = tensor.detach().new_zeros((max(rows), *tensor.shape[1:]))
     padded[: len(tensor)] = tensor.detach()
     gathered = padded.new_empty((size(), *padded.shape))
-    work = issue(lambda group: group.all_gather_single(gathered, padded))
+    work = group().all_gather_single(gathered, padded)
     return Handle([work], lambda: torch.cat([part[:n] for part, n in zip(gathered, rows, strict=True)]))
 
 
@@ -49,7 +49,7 @@ def broadcast_async_(
     check_process_set(process_set)
     options = dist.BroadcastOptions()
     options.rootRank = root_rank
-    work = issue(lambda group: group.broadcast([tensor.detach()], options))
+    work = group().broadcast([tensor.detach()], options)
     return Handle([work], lambda: tensor)
 
 
@@ -84,7 +84,7 @@ def alltoall_async(
     source = tensor.detach()
     sent, received = _splits(len(source), splits)
     came = source.new_empty((sum(received), *source.shape[1:]))
-    work = issue(lambda group: group.all_to_all_single(came, source.contiguous(), received, sent))
+    work = group().all_to_all_single(came, source.contiguous(), received, sent)
     if splits is None:
         return Handle([work], lambda: came)
     return Handle([work], lambda: (came, torch.tensor(received, dtype=torch.int32)))
@@ -99,7 +99,7 @@ def alltoall(
 def barrier(process_set: Any = global_process_set) -> None:
     """Wait until every rank is here."""
     check_process_set(process_set)
-    issue(lambda group: group.barrier()).wait()
+    group().barrier().wait()
 
 
 def join(device: int = -1) -> int:
@@ -112,7 +112,7 @@ def join(device: int = -1) -> int:
 
 def _counts_of_all(own: int) -> list[int]:
     counts = torch.empty(size(), dtype=torch.int64)
-    issue(lambda group: group.all_gather_single(counts, torch.tensor([own]))).wait()
+    group().all_gather_single(counts, torch.tensor([own])).wait()
     found: list[int] = counts.tolist()
     return found
 
@@ -127,6 +127,6 @@ def _splits(rows: int, splits: Any) -> tuple[list[int], list[int]]:
     if len(sent) != size() or sum(sent) != rows:
         raise ValueError(f"splits {sent} don't share {rows} rows among {size()} ranks")
     received = torch.empty(size(), dtype=torch.int64)
-    issue(lambda group: group.all_to_all_single(received, torch.tensor(sent), [], [])).wait()
+    group().all_to_all_single(received, torch.tensor(sent), [], []).wait()
     counts: list[int] = received.tolist()
     return sent, counts

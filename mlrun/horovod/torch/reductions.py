@@ -7,7 +7,6 @@ A call whose name ends in ``_`` works in place; gradients flow back through ``al
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,11 +14,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mlrun.allreduce.communicator import DType, Op
-from mlrun.backends.torch.process_group import MlrunProcessGroup
+from mlrun.allreduce.communicator import Op
 from mlrun.horovod.options import Average, check_process_set, global_process_set, reduction
 from mlrun.horovod.torch.compression import Compression
-from mlrun.horovod.torch.handle import Handle, issue, through
+from mlrun.horovod.torch.handle import Handle, group, through
 from mlrun.horovod.world import rank, size
 
 _OPS = {
@@ -39,8 +37,7 @@ def reduce_in_place(tensors: Sequence[Tensor], op: Op, before: float = 1.0, afte
     works = []
     for same in alike.values():
         _scale(same, before)
-        of_all = sum(tensor.numel() for tensor in same), _dtype(same[0]), op
-        works.append(issue(functools.partial(_all_reduce, same, op), of_all))
+        works.append(group().allreduce_coalesced(same, _options(op)))
 
     def result() -> list[Tensor]:
         for same in alike.values():
@@ -50,20 +47,12 @@ def reduce_in_place(tensors: Sequence[Tensor], op: Op, before: float = 1.0, afte
     return Handle(works, result)
 
 
-def _all_reduce(tensors: list[Tensor], op: Op, group: MlrunProcessGroup) -> dist.Work:
-    return group.allreduce_coalesced(tensors, options_of(op))
-
-
 def _scale(tensors: list[Tensor], factor: float) -> None:
     if factor != 1:
         torch._foreach_mul_(tensors, factor)
 
 
-def _dtype(tensor: Tensor) -> DType:
-    return DType[str(tensor.dtype).removeprefix("torch.").upper()]
-
-
-def options_of(op: Op) -> Any:
+def _options(op: Op) -> Any:
     options = dist.AllreduceOptions()
     options.reduceOp = _OPS[op]  # type: ignore[assignment]
     return options
@@ -148,7 +137,7 @@ def reducescatter_async(
         handle = reduce_in_place([source], chosen, after=postscale_factor)
         return handle.then(lambda _: source[start : start + count].clone())
     own = torch.empty_like(source[:each])
-    work = issue(lambda group: group.reduce_scatter_single(own, source, options_of(chosen)))
+    work = group().reduce_scatter_single(own, source, _options(chosen))
 
     def result() -> Tensor:
         _scale([own], postscale_factor)

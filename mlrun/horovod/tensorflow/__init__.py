@@ -1,0 +1,1 @@
+"""``horovod.tensorflow`` over mlrun's Communicator."""

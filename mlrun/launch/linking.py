@@ -12,7 +12,7 @@ from mlrun.network.candidates import usable
 from mlrun.network.choice import Edge, choose
 from mlrun.network.layout import ends_of_host, host_order, paths_of_ranks
 from mlrun.network.memory import Memory, default_path
-from mlrun.network.report import edge_detail, edge_line, warnings
+from mlrun.network.report import edge_details, edge_line, warnings
 from mlrun.network.survey import Outbox, Survey
 from mlrun.protocol import (
     Assignment,
@@ -84,7 +84,7 @@ class Linking:
         """The choice, for people and for the run's record."""
         if not self._edges:
             return []
-        detail = {"edges": [edge_detail(edge) for edge in self._edges]}
+        detail = {"edges": edge_details(self._edges)}
         return [*(LogEvent(edge_line(edge)) for edge in self._edges), StateEvent("connecting", detail)]
 
     def warnings(self, ranks: int, parameters: int | None) -> list[Event]:

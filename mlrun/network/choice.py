@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlrun.allreduce.ways import total_rate
 from mlrun.errors import RefusedError
@@ -39,6 +40,32 @@ class Edge:
     def reversed(self) -> Edge:
         paths = [LinkPath(p.ends[::-1], p.kind, p.bytes_per_s, p.round_trip_s) for p in self.paths]
         return Edge((self.hosts[1], self.hosts[0]), paths)
+
+
+def rates_together(edges: Sequence[Edge]) -> list[float | None]:
+    """Bytes per second of each edge while all of the ring's carry data, in each direction.
+
+    Alone an edge has its interfaces for itself. In the ring both edges of a host may go through the same one,
+    as they do where everything hangs on one switch.
+    """
+    users = Counter(
+        place for edge in edges for place in {p for path in edge.paths for p in _places(edge, path)}
+    )
+    return [
+        total_rate(
+            [
+                replace(path, bytes_per_s=path.bytes_per_s and path.bytes_per_s / shared)
+                for path in edge.paths
+                for shared in [max(users[place] for place in _places(edge, path))]
+            ]
+        )
+        for edge in edges
+    ]
+
+
+def _places(edge: Edge, path: LinkPath) -> list[tuple[str, str]]:
+    """Host and interface at both ends."""
+    return [(host, end.interface or end.address) for host, end in zip(edge.hosts, path.ends, strict=True)]
 
 
 def choose(hosts: Sequence[str], survey: Survey) -> list[Edge]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mlrun.network.choice import Edge
+from mlrun.network.choice import Edge, rates_together
 from mlrun.protocol import LinkPath
 
 MUCH_SLOWER = 10.0
@@ -36,33 +36,38 @@ def warnings(edges: Sequence[Edge], ranks: int, gradient_bytes: int | None) -> l
 
     ``gradient_bytes``: what all ranks average in one step; None where it isn't known.
     """
-    rates = {edge.hosts: edge.bytes_per_s for edge in edges}
-    best = max((rate for rate in rates.values() if rate is not None), default=None)
+    rates = rates_together(edges)
+    best = max((rate for rate in rates if rate is not None), default=None)
     found = []
-    for edge in edges:
-        rate = edge.bytes_per_s
+    for edge, rate in zip(edges, rates, strict=True):
         slow = rate is not None and best is not None and rate * MUCH_SLOWER <= best
         if edge.kind == "wifi" or slow:
             found.append(_warning(edge, rate, best if slow else None, ranks, gradient_bytes))
     return found
 
 
-def edge_detail(edge: Edge) -> dict[str, Any]:
-    """An edge as the events and summary.json tell it."""
-    return {
-        "hosts": list(edge.hosts),
-        "kind": edge.kind,
-        "interfaces": [[end.interface for end in path.ends] for path in edge.paths],
-        "addresses": [[end.address for end in path.ends] for path in edge.paths],
-        "bytes_per_s": edge.bytes_per_s,
-        "round_trip_s": edge.paths[0].round_trip_s,
-    }
+def edge_details(edges: Sequence[Edge]) -> list[dict[str, Any]]:
+    """The ring's edges as the events and summary.json tell them."""
+    return [
+        {
+            "hosts": list(edge.hosts),
+            "kind": edge.kind,
+            "interfaces": [[end.interface for end in path.ends] for path in edge.paths],
+            "addresses": [[end.address for end in path.ends] for path in edge.paths],
+            "bytes_per_s": edge.bytes_per_s,
+            "bytes_per_s_together": together,
+            "round_trip_s": edge.paths[0].round_trip_s,
+        }
+        for edge, together in zip(edges, rates_together(edges), strict=True)
+    ]
 
 
 def _warning(
     edge: Edge, rate: float | None, best: float | None, ranks: int, gradient_bytes: int | None
 ) -> str:
-    what = f"{edge.hosts[0]} → {edge.hosts[1]} over {_kind(edge.paths[-1])} at {_rate(rate)}"
+    what = f"{edge.hosts[0]} → {edge.hosts[1]} over {_kind(edge.paths[-1])} at {_rate(edge.bytes_per_s)}"
+    if rate is not None and edge.bytes_per_s is not None and rate < edge.bytes_per_s:
+        what += " shared with the next edge"
     if rate is None:
         cost = "how long a step will take is unknown"
     elif gradient_bytes is None:
@@ -90,8 +95,12 @@ def _action(edge: Edge) -> str:
 
 
 def _per_step(gradient_bytes: int, ranks: int, rate: float) -> float:
-    """Seconds of a ring all-reduce: each edge carries 2 (n - 1) / n of the gradients, in each direction."""
-    return 2 * (ranks - 1) / ranks * gradient_bytes / rate
+    """Seconds of a ring all-reduce: (n - 1) / n of the gradients cross each edge in each direction.
+
+    Two ranks exchange their halves over one edge twice, in both directions at once.
+    """
+    halves = 2 if ranks == 2 else 1
+    return halves * (ranks - 1) / ranks * gradient_bytes / rate
 
 
 def kind_name(kind: str | None) -> str:

@@ -12,7 +12,7 @@ from mlrun.errors import ExitCode, RequestError
 from mlrun.hosts import hosts_of_spec
 from mlrun.scaletest import explain
 from mlrun.scaletest.measure import Point, measure
-from mlrun.scaletest.model import Link, Setting, buckets_of, predict, slowest_link
+from mlrun.scaletest.model import Link, Setting, buckets_of, predict, rate_in_ring
 from mlrun.scaletest.plan import Case
 from mlrun.scaletest.report import Predicted, Results, write_charts, write_tables
 from mlrun.spec import JobSpec
@@ -89,27 +89,30 @@ def _predictions(request: Request, points: Sequence[Point]) -> list[Predicted]:
     ]
 
 
-def setting_of(spec: JobSpec, alone: Point, edges: list[dict[str, Any]], workers: int) -> Setting:
+def setting_of(spec: JobSpec, alone: Point, rings: list[list[dict[str, Any]]], workers: int) -> Setting:
     """The predictor's view of ``workers`` hosts like the one that was measured alone.
+
+    ``rings``: the edges of each ring whose links were measured.
 
     Raises:
         RequestError: the links' bandwidth isn't known.
     """
     paced = spec.allreduce.pace_mbit_s
-    edge = slowest_link(edges)
-    rates = [paced * 125e3] if paced is not None else []
-    rates += [edge["bytes_per_s"]] if edge is not None else []
+    measured = rate_in_ring(rings, workers)
+    rates = [rate for rate in (measured, paced and paced * 125e3) if rate]
     if not rates:
         raise _unknown_links()
     delay = spec.allreduce.pace_delay_us * 1e-6
-    round_trip = edge["round_trip_s"] if edge is not None else None
+    round_trips = [
+        edge["round_trip_s"] for ring in rings for edge in ring if edge["round_trip_s"] is not None
+    ]
     compute = alone.compute_s
     if spec.global_batch_size is not None:
         compute /= workers
     return Setting(
         compute_s=(compute,) * workers,
         buckets=buckets_of(spec.model.name, alone.parameters, spec.allreduce.bucket_mb),
-        link=Link(min(rates), delay + (round_trip or 0.0) / 2),
+        link=Link(min(rates), delay + max(round_trips, default=0.0) / 2),
         wire_bytes=2 if spec.allreduce.wire_dtype else ELEMENT_BYTES,
         overlap=spec.allreduce.overlap,
     )
@@ -117,8 +120,8 @@ def setting_of(spec: JobSpec, alone: Point, edges: list[dict[str, Any]], workers
 
 def _prediction(spec: JobSpec, points: Sequence[Point], workers: int) -> Predicted:
     start = explain.base(points, points[0])
-    edges = [edge for point in points for edge in point.links]
-    setting = setting_of(spec, start, edges, workers)
+    rings = [point.links for point in points if point.links]
+    setting = setting_of(spec, start, rings, workers)
     foretold = predict(setting)
     batch = start.global_batch * (1 if spec.global_batch_size else workers)
     speed = batch / foretold.step_s

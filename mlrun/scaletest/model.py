@@ -110,6 +110,22 @@ def efficiency(prediction: Prediction, alone_s: float) -> float:
 
 
 def slowest_link(edges: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The measured link with the least bandwidth; None where none was measured."""
+    """The measured link with the least bandwidth while all carry data; None where none was measured."""
     measured = [edge for edge in edges if edge["bytes_per_s"] is not None]
-    return min(measured, key=lambda edge: float(edge["bytes_per_s"]), default=None)
+    return min(measured, key=lambda edge: float(edge["bytes_per_s_together"]), default=None)
+
+
+def rate_in_ring(rings: Sequence[Sequence[dict[str, Any]]], workers: int) -> float | None:
+    """Bytes per second of the slowest link in a ring of ``workers`` hosts, from the edges of measured rings.
+
+    Two hosts have their one link for themselves. Where only such a one was measured, a larger ring is taken
+    to have a cable for each edge if it is Thunderbolt, and else one switch, whose ports two edges share.
+    """
+    wanted = [ring for ring in rings if (len(ring) == 1) == (workers == 2)]
+    edge = slowest_link([edge for ring in wanted or rings for edge in ring])
+    if edge is None:
+        return None
+    if workers == 2:
+        return float(edge["bytes_per_s"])
+    unseen = not wanted and "thunderbolt" not in (edge["kind"] or "")
+    return float(edge["bytes_per_s_together"]) / (2 if unseen else 1)

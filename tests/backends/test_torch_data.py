@@ -14,8 +14,8 @@ from PIL import Image
 
 from mlrun.backends.data import data_missing
 from mlrun.backends.torch.data.feed import Feed
-from mlrun.backends.torch.data.sampler import Sampler, cut, even_shares
 from mlrun.backends.torch.data.sources import make_source
+from mlrun.data.sampler import Sampler, cut, even_shares
 from mlrun.errors import RequestError, RunFailedError
 from mlrun.spec import JobSpec
 

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from mlrun.allreduce.communicator import Communicator
 from mlrun.backends.base import Backend, Evaluation, Shape, Span, StepResult
 from mlrun.backends.data import in_workdir
+from mlrun.backends.learning_rate import LearningRate, base_learning_rate
 from mlrun.backends.torch import autoload, checkpoint, replicas
 from mlrun.backends.torch.data.feed import Feed
-from mlrun.backends.torch.data.sampler import Sampler, cut, even_shares
 from mlrun.backends.torch.data.sources import make_source
 from mlrun.backends.torch.data.splits import Batch
 from mlrun.backends.torch.device import autocast, choose_device, device_name, set_threads
@@ -30,13 +30,8 @@ from mlrun.backends.torch.models import Sizes, make_model
 from mlrun.backends.torch.process_group import MlrunProcessGroup, init_process_group
 from mlrun.backends.torch.selected import freeze
 from mlrun.backends.torch.tasks import make_task
-from mlrun.backends.torch.updates import (
-    LearningRate,
-    Updates,
-    base_learning_rate,
-    load_optimizer_tensors,
-    optimizer_tensors,
-)
+from mlrun.backends.torch.updates import Updates, load_optimizer_tensors, optimizer_tensors
+from mlrun.data.sampler import Sampler, cut, even_shares
 from mlrun.errors import RequestError
 from mlrun.probe.system import facts
 from mlrun.spec import JobSpec, own_share

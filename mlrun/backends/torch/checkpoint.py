@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mlrun.backends.torch.selected import selected
+from mlrun.backends.selected import selected
 from mlrun.backends.torch.updates import (
     Updates,
     load_optimizer_tensors,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from mlrun.backends.torch.data.sampler import Indices, Sampler
 from mlrun.backends.torch.data.splits import Batch, Split
+from mlrun.data.sampler import Indices, Sampler
 
 
 class Feed:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +10,12 @@ from torch import Tensor
 
 from mlrun.backends.data import data_folder, data_missing, in_workdir
 from mlrun.backends.resolve import resolve
-from mlrun.backends.torch.data.imagefolder import ImageFolder, find_images
-from mlrun.backends.torch.data.sampler import Indices
 from mlrun.backends.torch.data.splits import DatasetSplit, MapDataset, Split, TensorSplit
 from mlrun.data import text
+from mlrun.data.digits import load_digits
+from mlrun.data.fingerprint import fingerprint_of
+from mlrun.data.imagefolder import ImageFolder, find_images
+from mlrun.data.sampler import Indices, hold_out
 from mlrun.errors import RequestError
 from mlrun.spec import JobSpec
 
@@ -95,32 +95,20 @@ def _synthetic(spec: JobSpec, device: torch.device) -> Source:
         validation=TensorSplit(inputs, targets, min(pool, length)),
         sample_shape=tuple(inputs.shape[1:]),
         classes=classes,
-        fingerprint=_fingerprint("synthetic", length, spec.seed, classes, tuple(inputs.shape)),
+        fingerprint=fingerprint_of("synthetic", length, spec.seed, classes, tuple(inputs.shape)),
     )
 
 
 def _digits(spec: JobSpec, device: torch.device) -> Source:
-    """scikit-learn's 1797 handwritten digits, 1x8x8, never augmented; a fifth is held out by default.
-
-    Source: https://archive.ics.uci.edu/dataset/80
-    """
-    try:
-        from sklearn.datasets import load_digits  # noqa: PLC0415 - slow to import, and only needed here
-    except ImportError as error:
-        raise RequestError(
-            "data.source: digits needs scikit-learn", fix="pip install 'mlrun-ring[torch]'"
-        ) from error
-    images, labels = load_digits(return_X_y=True)
-    inputs = torch.from_numpy(images).to(torch.float32).reshape(-1, 1, 8, 8)
-    inputs = (inputs - inputs.mean()) / inputs.std()
-    targets = torch.from_numpy(labels).to(torch.int64)
-    kept, held_out = _hold_out(len(inputs), spec.data.val_split or 0.2, spec.seed)
+    images, labels = load_digits()
+    inputs, targets = torch.from_numpy(images), torch.from_numpy(labels)
+    kept, held_out = hold_out(len(inputs), spec.data.val_split or 0.2, spec.seed)
     return Source(
         train=_tensors(inputs[kept], targets[kept], device),
         validation=_tensors(inputs[held_out], targets[held_out], device),
         sample_shape=(1, 8, 8),
         classes=10,
-        fingerprint=_fingerprint("digits", len(kept), len(held_out), inputs.numpy().tobytes()),
+        fingerprint=fingerprint_of("digits", len(kept), len(held_out), images.tobytes()),
     )
 
 
@@ -141,7 +129,7 @@ def _imagefolder(spec: JobSpec) -> Source:
         kept, held_out = np.arange(len(files.paths)), np.arange(len(validation_files.paths))
     else:
         validation_files = files
-        kept, held_out = _hold_out(len(files.paths), spec.data.val_split, spec.seed)
+        kept, held_out = hold_out(len(files.paths), spec.data.val_split, spec.seed)
     validation = ImageFolder(validation_files, side, augment=False)
     if spec.data.classes is not None and spec.data.classes != len(files.classes):
         raise RequestError(
@@ -152,7 +140,7 @@ def _imagefolder(spec: JobSpec) -> Source:
         validation=_evaluated(validation, held_out, spec),
         sample_shape=(3, side, side),
         classes=len(files.classes),
-        fingerprint=_fingerprint(
+        fingerprint=fingerprint_of(
             "imagefolder", len(kept), len(held_out), files.classes, files.content_sample()
         ),
     )
@@ -172,7 +160,7 @@ def _text(spec: JobSpec, device: torch.device) -> Source:
     columns = (data.source, data.text_column, data.label_column, data.encoding)
     rows = text.read_rows(training_file, *columns)
     if validation_file is None:
-        kept, held_out = _hold_out(len(rows), data.val_split, spec.seed)
+        kept, held_out = hold_out(len(rows), data.val_split, spec.seed)
         training, validation = [rows[i] for i in kept], [rows[i] for i in held_out]
     else:
         training, validation = rows, text.read_rows(validation_file, *columns)
@@ -197,7 +185,7 @@ def _text(spec: JobSpec, device: torch.device) -> Source:
         validation=held,
         sample_shape=(data.sequence_length or 128,),
         classes=len(names),
-        fingerprint=_fingerprint(data.source, names, train.targets.tolist(), *content),
+        fingerprint=fingerprint_of(data.source, names, train.targets.tolist(), *content),
         tokenizer=tokenizer.to_str(),
     )
 
@@ -215,7 +203,7 @@ def _callable(spec: JobSpec) -> Source:
                 f"data.source: {spec.data.source} gave a {type(made).__name__}, not a map-style Dataset",
                 fix="return a map-style torch.utils.data.Dataset, or a pair of them",
             )
-        kept, held_out = _hold_out(len(training), spec.data.val_split, spec.seed)
+        kept, held_out = hold_out(len(training), spec.data.val_split, spec.seed)
     if not len(kept):
         raise RequestError(f"data.source: {spec.data.source} gave no training samples")
     train = DatasetSplit(training, kept, spec.seed, spec.data.workers)
@@ -226,7 +214,7 @@ def _callable(spec: JobSpec) -> Source:
         validation=_evaluated(validation, held_out, spec),
         sample_shape=tuple(first.shape[1:]),
         classes=spec.data.classes,
-        fingerprint=_fingerprint(
+        fingerprint=fingerprint_of(
             "callable", len(kept), len(held_out), tuple(first.shape), probe.targets.numpy().tobytes()
         ),
     )
@@ -234,17 +222,3 @@ def _callable(spec: JobSpec) -> Source:
 
 def _evaluated(dataset: MapDataset, chosen: Indices, spec: JobSpec) -> DatasetSplit | None:
     return DatasetSplit(dataset, chosen, spec.seed, spec.data.workers) if len(chosen) else None
-
-
-def _hold_out(samples: int, share: float | None, seed: int) -> tuple[Indices, Indices]:
-    """(kept, held out), both sorted; nothing is held out for ``share`` None."""
-    order = np.random.default_rng((seed, samples)).permutation(samples)
-    count = round(samples * share) if share else 0
-    return np.sort(order[count:]), np.sort(order[:count])
-
-
-def _fingerprint(*parts: Any) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        digest.update(part if isinstance(part, bytes) else repr(part).encode())
-    return digest.hexdigest()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
-from mlrun.backends.torch.data.sampler import Indices
+from mlrun.data.sampler import Indices
 from mlrun.errors import RequestError, RunFailedError
 
 Key = tuple[int, int]

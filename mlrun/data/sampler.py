@@ -62,6 +62,13 @@ def cut(samples: int, ranks: int, rank: int) -> range:
     return range(samples * rank // ranks, samples * (rank + 1) // ranks)
 
 
+def hold_out(samples: int, share: float | None, seed: int) -> tuple[Indices, Indices]:
+    """(kept, held out), both sorted; nothing is held out for ``share`` None."""
+    order = np.random.default_rng((seed, samples)).permutation(samples)
+    count = round(samples * share) if share else 0
+    return np.sort(order[count:]), np.sort(order[:count])
+
+
 @lru_cache(maxsize=2)
 def _permutation(samples: int, seed: int, epoch: int) -> Indices:
     return np.random.default_rng((seed, epoch)).permutation(samples)

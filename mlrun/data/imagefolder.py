@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, UnidentifiedImageError
-from torch import Tensor
 
 from mlrun.errors import RequestError
 
@@ -81,36 +79,44 @@ class ImageFolder:
     def __len__(self) -> int:
         return len(self.files.paths)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index: int) -> tuple[NDArray[np.float32], int]:
+        return self.read(index, random.Random(random.getrandbits(64)))
+
+    def read(self, index: int, draw: random.Random) -> tuple[NDArray[np.float32], int]:
+        """Sample ``index``, augmented by what ``draw`` gives; for threads that share no generator.
+
+        Raises:
+            OSError: the file isn't a readable image; the message names it.
+        """
         path = self.files.paths[index]
         try:
             with Image.open(path) as image:
                 if isinstance(image, ImageFile.ImageFile):
                     image.draft("RGB", (2 * self.side, 2 * self.side))
-                pixels = self._cropped(image.convert("RGB"))
+                pixels = self._cropped(image.convert("RGB"), draw)
         except (OSError, UnidentifiedImageError, SyntaxError, Image.DecompressionBombError) as error:
             raise OSError(f"{path}: {error}") from error
-        if self.augment and random.random() < 0.5:
+        if self.augment and draw.random() < 0.5:
             pixels = pixels[:, ::-1]
         normalised = (pixels.astype(np.float32) / 255 - _MEAN) / _DEVIATION
-        return torch.from_numpy(normalised.transpose(2, 0, 1).copy()), int(self.files.labels[index])
+        return np.ascontiguousarray(normalised.transpose(2, 0, 1)), int(self.files.labels[index])
 
-    def _cropped(self, image: Image.Image) -> NDArray[np.uint8]:
-        box = _random_box(*image.size) if self.augment else _central_box(*image.size)
+    def _cropped(self, image: Image.Image, draw: random.Random) -> NDArray[np.uint8]:
+        box = _random_box(*image.size, draw) if self.augment else _central_box(*image.size)
         return np.asarray(image.resize((self.side, self.side), Image.Resampling.BILINEAR, box=box))
 
 
-def _random_box(width: int, height: int) -> tuple[float, float, float, float]:
+def _random_box(width: int, height: int, draw: random.Random) -> tuple[float, float, float, float]:
     """A crop of 8 to 100 % of the area with sides in 3:4 to 4:3.
 
     Source: https://arxiv.org/abs/1409.4842, section 6
     """
     for _ in range(10):
-        area = width * height * random.uniform(0.08, 1.0)
-        ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
+        area = width * height * draw.uniform(0.08, 1.0)
+        ratio = math.exp(draw.uniform(math.log(3 / 4), math.log(4 / 3)))
         w, h = math.sqrt(area * ratio), math.sqrt(area / ratio)
         if w <= width and h <= height:
-            left, top = random.uniform(0, width - w), random.uniform(0, height - h)
+            left, top = draw.uniform(0, width - w), draw.uniform(0, height - h)
             return left, top, left + w, top + h
     return _central_box(width, height)
 

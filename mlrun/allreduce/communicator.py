@@ -196,6 +196,19 @@ class Communicator(ABC):
     def split(self, ranks: Sequence[int]) -> Communicator | None:
         """A group of ``ranks`` (numbered in the order given); None on ranks outside it. All ranks call it."""
 
+    def subgroup(self, ranks: Sequence[int], name: str) -> Communicator:
+        """``split`` for those in the group alone: the others need not know. Makes no message.
+
+        ``name`` is the same on all of ``ranks``, and not that of another group of theirs.
+
+        Raises:
+            CommunicatorError: the engine can't.
+        """
+        raise CommunicatorError(
+            "this engine makes groups with all ranks only: for torch.distributed's new_group, set "
+            "allreduce.engine: ring"
+        )
+
     @abstractmethod
     def barrier(self, name: str = "") -> Work:
         """Ends once every rank has entered."""

@@ -103,9 +103,11 @@ class GlooCommunicator(BlockingCommunicator):
         super().__init__(rank, hosts, channel, parent)
 
     def split(self, ranks: Sequence[int]) -> Communicator | None:
-        store = dist.PrefixStore(f"split-{next(self._splits)}", self._store)
-        if self.rank not in ranks:
-            return None
+        name = f"split-{next(self._splits)}"
+        return self.subgroup(ranks, name) if self.rank in ranks else None
+
+    def subgroup(self, ranks: Sequence[int], name: str) -> Communicator:
+        store = dist.PrefixStore(name, self._store)
         hosts = [self.hosts[r] for r in ranks]
         return GlooCommunicator(
             list(ranks).index(self.rank), hosts, store, self._address, self._timeout_s, parent=self

@@ -216,19 +216,21 @@ class _GroupCommunicator(Communicator):
         return self._point_to_point(_RECEIVE, buffer, source, tag)
 
     def split(self, ranks: Sequence[int]) -> Communicator | None:
-        chosen = list(ranks)
-        if len(set(chosen)) != len(chosen) or not chosen:
-            raise ValueError(f"a group's ranks are given once each, not {chosen}")
-        for rank in chosen:
-            self._check_rank(rank)
+        chosen = self._check_group(ranks)
         # All ranks must mean the same group: the agreement is a collective like any other.
         fingerprint = zlib.crc32(repr(chosen).encode()) & 0x7FFFFFFF
         identity = self._group.next_group_id()
         self._issue((), kind=_SPLIT, tag=fingerprint, name=f"ranks {chosen}").wait()
-        group = self._group.make_group(chosen, identity)
+        return self._make_group(chosen, identity)
+
+    def subgroup(self, ranks: Sequence[int], name: str) -> Communicator:
+        chosen = self._check_group(ranks)
+        # Numbers of groups made by split are odd, and 0 is that of all ranks.
+        identity = zlib.crc32(f"{name} {chosen}".encode()) & ~1 or 2
+        group = self._make_group(chosen, identity)
         if group is None:
-            return None
-        return _GroupCommunicator(self._engine, group, chosen.index(self.rank), len(chosen), self._lent)
+            raise ValueError(f"rank {self.rank} isn't in the group of ranks {chosen}")
+        return group
 
     def barrier(self, name: str = "") -> Work:
         return self._issue((), kind=_BARRIER, name=name)
@@ -266,6 +268,20 @@ class _GroupCommunicator(Communicator):
             source=buffer.address,
             target=buffer.address,
         )
+
+    def _make_group(self, ranks: list[int], identity: int) -> Communicator | None:
+        group = self._group.make_group(ranks, identity)
+        if group is None:
+            return None
+        return _GroupCommunicator(self._engine, group, ranks.index(self.rank), len(ranks), self._lent)
+
+    def _check_group(self, ranks: Sequence[int]) -> list[int]:
+        chosen = list(ranks)
+        if len(set(chosen)) != len(chosen) or not chosen:
+            raise ValueError(f"a group's ranks are given once each, not {chosen}")
+        for rank in chosen:
+            self._check_rank(rank)
+        return chosen
 
     def _check_rank(self, rank: int) -> None:
         if not 0 <= rank < self.size:

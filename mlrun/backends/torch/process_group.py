@@ -9,6 +9,7 @@ don't exist for MPS. Method names are those that torch.distributed calls.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mlrun.allreduce.communicator import Communicator, DType, Op, Work
+from mlrun.allreduce.communicator import Communicator, DeadlineError, DType, Op, Work
 from mlrun.backends.torch import refused_hooks
 from mlrun.backends.torch.lane import Lane
 from mlrun.backends.torch.staging import choice
@@ -56,18 +57,23 @@ def init_process_group(communicator: Communicator, staging: choice.Mode = "auto"
         _given = None
     group = dist.group.WORLD
     assert isinstance(group, MlrunProcessGroup)
-    group.has_store = False
     group.choose_staging = lambda device: choice.for_device(device, staging)
     return group
 
 
 def make_group(options: Any, _: Any) -> MlrunProcessGroup:
-    """The group for torch.distributed: over the given communicator, else one that meets at the store."""
+    """The group for torch.distributed: over the given communicator, else one that meets at the store.
+
+    A group beside a world of ours is part of its ring: it opens no links and sends no message.
+    """
     if _given is not None:
         return MlrunProcessGroup(_given)
     world = dist.group.WORLD if dist.is_initialized() else None
-    if isinstance(world, MlrunProcessGroup) and not world.has_store:
-        raise NotImplementedError("mlrun's own workers have no store at which new_group could meet")
+    if isinstance(world, MlrunProcessGroup):
+        part = world.communicator.subgroup(options.global_ranks_in_group, options.group_id)
+        group = MlrunProcessGroup(part)
+        group.choose_staging = world.choose_staging
+        return group
     from mlrun.allreduce.ring import from_store  # noqa: PLC0415 - loads the native core
 
     timeout_s = options.timeout.total_seconds()
@@ -80,11 +86,11 @@ class MlrunProcessGroup(dist.ProcessGroup):
     def __init__(self, communicator: Communicator) -> None:
         super().__init__(communicator.rank, communicator.size)
         self.communicator = communicator
-        self.has_store = True
         self.choose_staging: Callable[[torch.device], Staging] = choice.for_device
         self._lane = Lane()
         self._completer = Completer()
         self._name = self._description = ""
+        self._coalesced: list[GroupWork] | None = None
 
     def reduce_bucket(self, bucket: Tensor, wire_dtype: DType | None, name: str) -> GroupWork:
         """Sum a flat bucket of gradients; ``wire_dtype`` is what travels of float32 buckets."""
@@ -197,6 +203,40 @@ class MlrunProcessGroup(dist.ProcessGroup):
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> GroupWork:
         raise NotImplementedError("backend mlrun receives from a named rank only: pass src to recv")
 
+    def monitored_barrier(
+        self, timeout: timedelta = timedelta(minutes=30), wait_all_ranks: bool = True
+    ) -> None:
+        """A barrier with a deadline of its own, after which every rank is told which ones haven't come.
+
+        All that haven't are named, whatever ``wait_all_ranks``. The group can't be used after that.
+
+        Raises:
+            CommunicatorError: some ranks are missing.
+        """
+        word = torch.zeros(1, dtype=torch.uint8)
+        if self.communicator.rank != 0:
+            self.send([word], 0, _OWN_TAG + 2).wait()
+            self.recv([word], 0, _OWN_TAG + 2).wait()
+            return
+        others = range(1, self.communicator.size)
+        deadline = time.monotonic() + timeout.total_seconds()
+        arrivals = [(rank, self.recv([word.clone()], rank, _OWN_TAG + 2)) for rank in others]
+        missing = [str(rank) for rank, arrival in arrivals if not arrival.ended_by(deadline)]
+        if missing:
+            waited = f"{timeout.total_seconds():g} s"
+            reason = f"ranks missing in monitored_barrier after {waited}: {', '.join(missing)}"
+            self.communicator.abort(reason)
+            raise DeadlineError(reason)
+        self._joined([self.send([word], rank, _OWN_TAG + 2) for rank in others], []).wait()
+
+    def _start_coalescing(self, device: Any) -> None:
+        """What is called from now on is waited for as one, after ``_end_coalescing``."""
+        self._coalesced = []
+
+    def _end_coalescing(self, device: Any) -> GroupWork:
+        works, self._coalesced = self._coalesced or [], None
+        return self._joined(works, [])
+
     # Names of the same calls before torch 2.13.
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -219,6 +259,13 @@ class MlrunProcessGroup(dist.ProcessGroup):
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         return "mlrun"
+
+    supports_splitting = False
+    """torch then takes the other way to make groups, ``new_group``, which costs nothing here."""
+
+    def _get_backend(self, device: torch.device) -> MlrunProcessGroup:
+        """What ``init_process_group(device_id=...)`` asks for: one group serves all devices."""
+        return self
 
     def setTimeout(self, timeout: timedelta) -> None:  # noqa: N802 - torch's name
         """A Communicator's timers are set when it is made."""
@@ -272,6 +319,11 @@ class MlrunProcessGroup(dist.ProcessGroup):
         return self._work([operation], [target], outputs, [staged])
 
     def _issue(self, tensors: list[Tensor], *, read: bool = True) -> Staged:
+        if tensors[0].layout != torch.strided:
+            raise NotImplementedError(
+                f"backend mlrun moves dense tensors only, and this one is {tensors[0].layout}: use to_dense(), "
+                "or sparse=False for an embedding"
+            )
         return self.choose_staging(tensors[0].device).issue(tensors, read=read)
 
     def _start(self, staged: Sequence[Staged], start: Callable[[], Work]) -> Work:
@@ -286,7 +338,10 @@ class MlrunProcessGroup(dist.ProcessGroup):
         kept: Sequence[Staged] = (),
     ) -> GroupWork:
         """``kept`` is what the engine only reads, and which must live as long."""
-        return GroupWork(operations, written, result, self._completer, kept=kept)
+        work = GroupWork(operations, written, result, self._completer, kept=kept)
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
 
     def _joined(self, works: Sequence[GroupWork], result: list[Tensor]) -> GroupWork:
         return GroupWork([], [], result, self._completer, parts=works)
@@ -297,9 +352,9 @@ def _op(opts: Any) -> Op:
     for theirs, ours in _OPS.items():
         if wanted == theirs:
             return ours
-    raise NotImplementedError(
-        f"backend mlrun has no reduction {wanted}: it has sum, avg, min, max and product"
-    )
+    known = dist.ReduceOp.RedOpType.__members__.items()
+    name = next((name for name, kind in known if wanted == kind), "of this kind")
+    raise NotImplementedError(f"backend mlrun has no reduction {name}: it has sum, avg, min, max and product")
 
 
 def _counts(tensor: Tensor, splits: list[int]) -> list[int] | None:

@@ -93,6 +93,18 @@ class GroupWork(dist.Work):
             staged.order()
         return True
 
+    def ended_by(self, deadline: float) -> bool:
+        """Block until the result is in place, or until ``deadline`` on ``time.monotonic()``'s clock: False.
+
+        Raises:
+            CommunicatorError: the operation failed.
+        """
+        try:
+            self._settle(max(1e-3, deadline - time.monotonic()))
+        except TimeoutError:
+            return False
+        return True
+
     def _settle(self, timeout_s: float | None) -> None:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if not self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
@@ -106,13 +118,16 @@ class GroupWork(dist.Work):
             raise self._error
 
     def _settle_once(self, deadline: float | None) -> None:
+        def left_s() -> float | None:
+            return None if deadline is None else max(0.0, deadline - time.monotonic())
+
         try:
             for operation in self._operations:
-                operation.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                operation.wait(left_s())
             for staged in self._written:
                 staged.publish()
             for part in self._parts:
-                part._settle(None)
+                part._settle(left_s())
         except TimeoutError:
             raise
         except Exception as error:

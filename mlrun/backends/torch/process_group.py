@@ -321,7 +321,7 @@ class MlrunProcessGroup(dist.ProcessGroup):
     def _issue(self, tensors: list[Tensor], *, read: bool = True) -> Staged:
         if tensors[0].layout != torch.strided:
             raise NotImplementedError(
-                f"backend mlrun moves dense tensors only, and this one is {tensors[0].layout}: use to_dense(), "
+                f"backend mlrun moves dense tensors only, not {tensors[0].layout}: use to_dense(), "
                 "or sparse=False for an embedding"
             )
         return self.choose_staging(tensors[0].device).issue(tensors, read=read)

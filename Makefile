@@ -9,7 +9,7 @@ NATIVE := $(wildcard mlrun/*/native/*.h mlrun/*/native/*.cpp)
 CPP := $(NATIVE) $(wildcard tests/native/*.h tests/native/*.cpp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test cluster cluster-test tensorflow-test lint types format macos-compile sanitize soak bench clean
+.PHONY: help install demo test cluster cluster-test tensorflow-test engines-test lint types format macos-compile sanitize soak bench clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -18,7 +18,7 @@ demo: $(INSTALLED) ## train a small ResNet on real digits with 2 workers
 	$(BIN)/mlrun launch configs/digits.yaml -np 2
 
 test: $(INSTALLED) ## the tests that one machine is enough for
-	$(BIN)/pytest --ignore=tests/cluster --ignore=tests/tensorflow
+	$(BIN)/pytest --ignore=tests/cluster --ignore=tests/tensorflow --ignore=tests/engines
 
 cluster: $(INSTALLED) ## a shell on the launcher of 4 hosts with an sshd each; needs Linux and root
 	$(BIN)/python -m tests.cluster.cluster 4
@@ -28,7 +28,12 @@ cluster-test: $(INSTALLED) ## the tests on such hosts
 
 tensorflow-test: $(INSTALLED) ## the tests that need TensorFlow, which this installs
 	$(BIN)/python -m pip install -q -c constraints.txt tensorflow-cpu keras
-	$(BIN)/pytest tests/tensorflow
+	$(BIN)/pytest tests/tensorflow tests/engines
+
+engines-test: $(INSTALLED) ## torch and TensorFlow on every engine; builds Horovod once, which takes minutes
+	tools/horovod_wheel.sh $(BIN)/python
+	$(BIN)/python -m pip install -q -c constraints.txt tensorflow-cpu keras
+	$(BIN)/pytest tests/engines tests/allreduce/test_engines.py
 
 lint: $(INSTALLED) ## ruff and clang-format, changing nothing
 	$(BIN)/ruff check

@@ -13,6 +13,7 @@ _MODULES = {
     "ring": "mlrun.allreduce.ring",
     "gloo": "mlrun.allreduce.gloo",
     "mpi": "mlrun.allreduce.mpi",
+    "horovod": "mlrun.allreduce.horovod",
 }
 
 

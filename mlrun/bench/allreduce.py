@@ -13,7 +13,7 @@ from mlrun.allreduce.communicator import DType
 from mlrun.bench.group import Group, Round
 from mlrun.errors import RequestError
 
-ENGINES = ("ring", "gloo", "mpi")
+ENGINES = ("ring", "gloo", "mpi", "horovod")
 DTYPES = tuple(kind.name.lower() for kind in DType)
 LIMIT_FROM_BYTES = 4 << 20
 """Below, a time is made of latencies, which a raw copy says nothing about."""

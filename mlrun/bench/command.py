@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 def allreduce(
     *,
     np: Annotated[int, typer.Option("-np", metavar="N", help="Ranks, all on this machine.")] = 2,
-    engines: Annotated[str, typer.Option(help="Of ring, gloo, mpi.")] = "ring",
+    engines: Annotated[str, typer.Option(help="Of ring, gloo, mpi, horovod.")] = "ring",
     sizes: Annotated[str, typer.Option(help="Payloads; units are powers of 1024.")] = SIZES,
     dtype: Annotated[str, typer.Option(help="Element type.")] = "float32",
     links: Annotated[int, typer.Option(metavar="K", help="Sockets per neighbour.")] = 1,

@@ -1,7 +1,7 @@
 """One rank's side of each engine under test: a call that does one all-reduce, as fast as the engine can.
 
-gloo and MPI are called as their own users call them, not through our Communicator, so that our Python
-isn't counted against them.
+gloo, MPI and Horovod are called as their own users call them, not through our Communicator, so that our
+Python isn't counted against them.
 """
 
 from __future__ import annotations
@@ -115,4 +115,31 @@ def mpi(plan: Plan, rank: int, listener: Listener, secret: str) -> Prepare:
     return prepare
 
 
-CONTESTANTS = {"ring": ring, "limit": limit, "gloo": gloo, "mpi": mpi, "mpi-shm": mpi}
+def horovod(plan: Plan, rank: int, listener: Listener, secret: str) -> Prepare:
+    from mlrun.allreduce import horovod as engine  # noqa: PLC0415
+
+    communicator = engine.from_plan(plan, rank, listener, secret)
+    import horovod.torch as hvd  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+
+    def prepare(array: np.ndarray[Any, Any], dtype: DType) -> Call:
+        if dtype in (DType.BFLOAT16, DType.INT8, DType.UINT8, DType.BOOL):
+            raise ValueError(f"Horovod doesn't reduce {dtype.name}")
+        tensor = torch.from_numpy(array)
+
+        def call() -> None:
+            hvd.allreduce_(tensor, op=hvd.Sum, name=f"payload of {communicator.size}")
+
+        return call
+
+    return prepare
+
+
+CONTESTANTS = {
+    "ring": ring,
+    "limit": limit,
+    "gloo": gloo,
+    "mpi": mpi,
+    "mpi-shm": mpi,
+    "horovod": horovod,
+}

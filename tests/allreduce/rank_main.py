@@ -1,11 +1,13 @@
 """One rank in a process of its own: ``rank_main.py ENGINE SCENARIO PORT [RANK]``; mpirun gives the rank.
 
 Talks JSON lines with the test on that port: says [rank, endpoints], hears [all endpoints, secret, settings],
-plays the scenario, says how it ended, and stays until the test has heard all ranks.
+plays the scenario, says how it ended, and stays until the test has heard all ranks. A scenario is a function
+of this file, or module:function; what it returns is told.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import socket
@@ -110,6 +112,24 @@ def contract(comm: Communicator) -> None:
         part(comm)
 
 
+def contract_of_horovod(comm: Communicator) -> None:
+    """What is left of it: no send and recv, and no groups but that of all ranks."""
+    for part in (collectives, moves, in_flight):
+        part(comm)
+    again = comm.split(range(comm.size))
+    assert again is not None
+    works = [g.barrier() for g in ((comm, again) if comm.rank % 2 else (again, comm))]
+    for work in works:
+        work.wait()
+    for refused in (lambda: comm.split([0]), lambda: comm.send(Buffer.of(np.zeros(1)), 0)):
+        said = "taken"
+        try:
+            refused()
+        except CommunicatorError as error:
+            said = str(error)
+        assert "use ring" in said, said
+
+
 def aborted(comm: Communicator) -> None:
     comm.barrier().wait()
     if comm.rank == comm.size - 1:
@@ -124,16 +144,25 @@ def killed(comm: Communicator) -> None:
     comm.recv(Buffer.of(np.empty(4)), (comm.rank + 1) % comm.size, 7).wait()
 
 
+def killed_in_a_reduction(comm: Communicator) -> None:
+    comm.barrier().wait()
+    if comm.rank == comm.size - 1:
+        os._exit(9)
+    comm.all_reduce(Buffer.of(np.zeros(4))).wait()
+
+
 def main(engine: str, scenario: str, port: int, rank: int) -> None:
     control = socket.create_connection(("127.0.0.1", port))
     with Listener(["127.0.0.1"]) as listener, control.makefile("rw") as lines:
         print(json.dumps([rank, listener.endpoints]), file=lines, flush=True)
         endpoints, secret, settings = json.loads(lines.readline())
         plan = Plan(0, engine, endpoints, ["here"] * len(endpoints), settings)
-        ended = ["ok", ""]
+        ended: list[object] = ["ok", ""]
         try:
             comm = engines.connect(plan, rank, listener, secret)
-            globals()[scenario](comm)
+            module, _, function = scenario.rpartition(":")
+            play = getattr(importlib.import_module(module), function) if module else globals()[function]
+            ended[1] = play(comm) or ""
             comm.close()
         except (CommunicatorError, RequestError, AssertionError) as error:
             ended = [type(error).__name__, str(error)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import os
 import secrets
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -20,6 +21,8 @@ from mlrun.errors import RequestError
 from mlrun.protocol import Plan
 
 RANK_MAIN = Path(__file__).with_name("rank_main.py")
+ROOT = RANK_MAIN.parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def needs(engine: str, *modules: str) -> object:
@@ -29,6 +32,8 @@ def needs(engine: str, *modules: str) -> object:
 
 ENGINES = [needs("ring", "mlrun.allreduce.ring"), needs("gloo", "torch"), needs("mpi", "mpi4py")]
 
+HOROVOD = needs("horovod", "horovod")
+
 
 def commands(engine: str, size: int, scenario: str, port: int) -> list[list[str]]:
     rank = [str(RANK_MAIN), engine, scenario, str(port)]
@@ -37,13 +42,13 @@ def commands(engine: str, size: int, scenario: str, port: int) -> list[list[str]
     return [[sys.executable, *rank, str(each)] for each in range(size)]
 
 
-def play(engine: str, size: int, scenario: str, settings: dict[str, object] | None = None) -> list[list[str]]:
-    """How each rank ended: ["ok", ""], [error's class, message], or ["exit", ""]."""
+def play(engine: str, size: int, scenario: str, settings: dict[str, object] | None = None) -> list[list[Any]]:
+    """How each rank ended: ["ok", what it returned], [error's class, message], or ["exit", ""]."""
     with contextlib.ExitStack() as ending:
         listening = ending.enter_context(socket.create_server(("127.0.0.1", 0)))
         listening.settimeout(90)
         for command in commands(engine, size, scenario, listening.getsockname()[1]):
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=ROOT, env=ENVIRONMENT)
             ending.callback(process.wait)
             ending.callback(process.terminate)
         ranks = {}
@@ -59,7 +64,7 @@ def play(engine: str, size: int, scenario: str, settings: dict[str, object] | No
         return [ended(ranks[r][0]) for r in range(size)]
 
 
-def ended(lines: IO[str]) -> list[str]:
+def ended(lines: IO[str]) -> list[Any]:
     try:
         line = lines.readline()
     except ConnectionResetError:
@@ -71,6 +76,28 @@ def ended(lines: IO[str]) -> list[str]:
 @pytest.mark.parametrize("size", [2, 3])
 def test_every_engine_keeps_the_contract(engine: str, size: int) -> None:
     assert play(engine, size, "contract") == [["ok", ""]] * size
+
+
+@pytest.mark.parametrize("engine", [HOROVOD])
+@pytest.mark.parametrize("size", [2, 3])
+def test_horovod_keeps_its_part_of_the_contract(engine: str, size: int) -> None:
+    assert play(engine, size, "contract_of_horovod") == [["ok", ""]] * size
+
+
+@pytest.mark.parametrize("engine", [HOROVOD])
+def test_horovod_tells_of_a_dead_peer(engine: str) -> None:
+    *others, dead = play(engine, 3, "killed_in_a_reduction")
+    assert dead[0] == "exit"
+    for kind, text in others:
+        assert kind in ("PeerLostError", "AbortedError")
+        assert "has gone" in text
+
+
+@pytest.mark.skipif(importlib.util.find_spec("horovod") is not None, reason="Horovod is installed")
+def test_an_engine_that_isnt_installed_names_its_recipe() -> None:
+    for kind, text in play("horovod", 2, "contract"):
+        assert kind == "RequestError"
+        assert "docs/engines.md" in text
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -94,7 +121,7 @@ def test_mpirun_ends_all_when_a_rank_dies() -> None:
     assert play("mpi", 3, "killed")[2] == ["exit", ""]
 
 
-@pytest.mark.parametrize("engine", ENGINES[1:])
+@pytest.mark.parametrize("engine", [*ENGINES[1:], HOROVOD])
 def test_a_wire_dtype_needs_the_ring(engine: str) -> None:
     for kind, text in play(engine, 2, "contract", {"wire_dtype": "bf16"}):
         assert kind == "RequestError"

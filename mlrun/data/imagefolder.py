@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import random
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, UnidentifiedImageError
 
+from mlrun.data.fingerprint import fingerprint_of
+from mlrun.data.folder import Folder
+from mlrun.data.sampler import Indices, hold_out
 from mlrun.errors import RequestError
+from mlrun.spec.training import Data
 
-_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 _MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
 _DEVIATION = np.array([0.229, 0.224, 0.225], dtype=np.float32)
 """Of ImageNet's pixels in 0..1, per channel: what published models expect."""
@@ -22,50 +25,45 @@ _DEVIATION = np.array([0.229, 0.224, 0.225], dtype=np.float32)
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """``labels[i]`` numbers the class of ``paths[i]`` in ``classes`` (sorted)."""
+    """``labels[i]`` numbers the class of the file ``names[i]`` of ``folder`` in ``classes`` (sorted)."""
 
-    paths: list[Path]
+    folder: Folder
+    names: list[str]
     labels: NDArray[np.int64]
     classes: list[str]
 
     def content_sample(self, files: int = 16) -> str:
         """Hash over every file's class and name, and the bytes of ``files`` of them, evenly spread."""
         digest = hashlib.blake2b(digest_size=16)
-        for path in self.paths:
-            digest.update(f"{path.parent.name}/{path.name}\n".encode())
-        for path in self.paths[:: max(1, len(self.paths) // files)]:
-            digest.update(path.read_bytes())
+        for name in self.names:
+            digest.update(f"{'/'.join(name.split('/')[-2:])}\n".encode())
+        for name in self.names[:: max(1, len(self.names) // files)]:
+            digest.update(self.folder.read(name))
         return digest.hexdigest()
 
 
-def find_images(folder: Path, classes: list[str] | None = None) -> ImageFiles:
-    """The images below each class's subfolder of ``folder``, in an order that doesn't depend on the disk.
+def find_images(folder: Folder, within: str = "", classes: list[str] | None = None) -> ImageFiles:
+    """The images of each class: a folder directly below ``within`` (``""``, ``train/`` or ``val/``).
 
     Raises:
         RequestError: no class folder, a class without images, or a class that isn't in ``classes``.
     """
-    found = sorted(
-        entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")
-    )
+    found = folder.listing.classes(within)
+    place = folder.where(within).rstrip("/")
     if not found:
         raise RequestError(
-            f"data.path: {folder} has no subfolders", fix="put the images in one subfolder per class"
+            f"data.path: {place} has no subfolders", fix="put the images in one subfolder per class"
         )
     unknown = sorted(set(found) - set(classes)) if classes is not None else []
     if unknown:
-        raise RequestError(f"data.path: {folder / unknown[0]} has no training images of that class")
-    names = classes if classes is not None else found
-    paths: list[Path] = []
-    labels: list[int] = []
-    for label, name in enumerate(names):
-        images = sorted(p for p in (folder / name).rglob("*") if p.suffix.lower() in _SUFFIXES)
-        if not images and classes is None:
-            raise RequestError(
-                f"data.path: {folder / name} has no images", fix="remove the folder or fill it"
-            )
-        paths += images
-        labels += [label] * len(images)
-    return ImageFiles(paths, np.array(labels, dtype=np.int64), names)
+        raise RequestError(f"data.path: {place}/{unknown[0]} has no training images of that class")
+    chosen = classes if classes is not None else sorted(found)
+    for name in chosen:
+        if classes is None and not found[name]:
+            raise RequestError(f"data.path: {place}/{name} has no images", fix="remove the folder or fill it")
+    images = [found.get(name, []) for name in chosen]
+    labels = np.repeat(np.arange(len(chosen)), [len(each) for each in images]).astype(np.int64)
+    return ImageFiles(folder, [name for each in images for name in each], labels, chosen)
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class ImageFolder:
     augment: bool
 
     def __len__(self) -> int:
-        return len(self.files.paths)
+        return len(self.files.names)
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.float32], int]:
         return self.read(index, random.Random(random.getrandbits(64)))
@@ -86,16 +84,19 @@ class ImageFolder:
         """Sample ``index``, augmented by what ``draw`` gives; for threads that share no generator.
 
         Raises:
-            OSError: the file isn't a readable image; the message names it.
+            OSError: the file can't be had, or isn't a readable image; the message names it.
         """
-        path = self.files.paths[index]
+        name = self.files.names[index]
+        content = self.files.folder.read(name)
         try:
-            with Image.open(path) as image:
+            with Image.open(io.BytesIO(content)) as image:
                 if isinstance(image, ImageFile.ImageFile):
                     image.draft("RGB", (2 * self.side, 2 * self.side))
                 pixels = self._cropped(image.convert("RGB"), draw)
-        except (OSError, UnidentifiedImageError, SyntaxError, Image.DecompressionBombError) as error:
-            raise OSError(f"{path}: {error}") from error
+        except UnidentifiedImageError as error:
+            raise OSError(f"{self.files.folder.where(name)} isn't an image") from error
+        except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+            raise OSError(f"{self.files.folder.where(name)}: {error}") from error
         if self.augment and draw.random() < 0.5:
             pixels = pixels[:, ::-1]
         normalised = (pixels.astype(np.float32) / 255 - _MEAN) / _DEVIATION
@@ -104,6 +105,47 @@ class ImageFolder:
     def _cropped(self, image: Image.Image, draw: random.Random) -> NDArray[np.uint8]:
         box = _random_box(*image.size, draw) if self.augment else _central_box(*image.size)
         return np.asarray(image.resize((self.side, self.side), Image.Resampling.BILINEAR, box=box))
+
+
+@dataclass(frozen=True)
+class Images:
+    """What a folder gives: ``kept`` of ``training`` are trained on, ``held_out`` of ``validation`` not."""
+
+    training: ImageFolder
+    validation: ImageFolder
+    kept: Indices
+    held_out: Indices
+    fingerprint: str
+
+
+def open_images(folder: Folder, data: Data, seed: int) -> Images:
+    """``train`` and ``val`` of ``folder`` where they exist, else all of it, split by ``val_split``.
+
+    Raises:
+        RequestError: as ``find_images``, or another number of classes than the spec says.
+    """
+    side = data.image_size or 224
+    has_splits = folder.listing.has_split
+    files = find_images(folder, "train/" if has_splits else "")
+    if has_splits and "val" in folder.listing.folders:
+        validation_files = find_images(folder, "val/", files.classes)
+        kept, held_out = np.arange(len(files.names)), np.arange(len(validation_files.names))
+    else:
+        validation_files = files
+        kept, held_out = hold_out(len(files.names), data.val_split, seed)
+    if data.classes is not None and data.classes != len(files.classes):
+        raise RequestError(
+            f"data.classes: {data.classes}, but {folder.place} has {len(files.classes)} classes"
+        )
+    return Images(
+        training=ImageFolder(files, side, augment=data.augment),
+        validation=ImageFolder(validation_files, side, augment=False),
+        kept=kept,
+        held_out=held_out,
+        fingerprint=fingerprint_of(
+            "imagefolder", len(kept), len(held_out), files.classes, files.content_sample()
+        ),
+    )
 
 
 def _random_box(width: int, height: int, draw: random.Random) -> tuple[float, float, float, float]:

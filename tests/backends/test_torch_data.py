@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mlrun.backends.data import data_missing
-from mlrun.backends.torch.data.feed import Feed
 from mlrun.backends.torch.data.sources import make_source
+from mlrun.data.feed import Feed
 from mlrun.data.sampler import Sampler, cut, even_shares
 from mlrun.errors import RequestError, RunFailedError
 from mlrun.spec import JobSpec
@@ -103,7 +103,7 @@ def test_loader_workers_give_what_this_process_gives(folder: Path) -> None:
     feeds = []
     for workers in (0, 1):
         source = make_source(images(folder, workers=workers), CPU)
-        feed = Feed(source.train, sampler, rank=0, accumulation=2, device=CPU)
+        feed = Feed(source.train, sampler, rank=0, accumulation=2, place=lambda batch: batch.to(CPU))
         feeds.append([b for step in (0, 1, 2, 7) for b in feed.take(step)])
         source.close()
     for here, there in zip(*feeds, strict=True):

@@ -18,7 +18,6 @@ from mlrun.backends.base import Backend, Evaluation, Shape, Span, StepResult
 from mlrun.backends.data import in_workdir
 from mlrun.backends.learning_rate import LearningRate, base_learning_rate
 from mlrun.backends.torch import autoload, checkpoint, replicas
-from mlrun.backends.torch.data.feed import Feed
 from mlrun.backends.torch.data.sources import make_source
 from mlrun.backends.torch.data.splits import Batch
 from mlrun.backends.torch.device import autocast, choose_device, device_name, set_threads
@@ -31,6 +30,7 @@ from mlrun.backends.torch.process_group import MlrunProcessGroup, init_process_g
 from mlrun.backends.torch.selected import freeze
 from mlrun.backends.torch.tasks import make_task
 from mlrun.backends.torch.updates import Updates, load_optimizer_tensors, optimizer_tensors
+from mlrun.data.feed import Feed
 from mlrun.data.sampler import Sampler, cut, even_shares
 from mlrun.errors import RequestError
 from mlrun.probe.system import facts
@@ -100,7 +100,7 @@ class TorchBackend(Backend):
             self._sampler,
             rank=self._rank,
             accumulation=self._spec.grad_accumulation,
-            device=self._device,
+            place=lambda batch: batch.to(self._device),
         )
         base = base_learning_rate(self._spec, shape.global_batch_size)
         self._rate = LearningRate(self._spec, base, shape.steps_per_epoch, shape.steps_total)

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mlrun.backends.data import data_folder, data_missing, in_workdir
+from mlrun.backends.data import data_missing, in_workdir, open_data
 from mlrun.backends.resolve import resolve
 from mlrun.backends.torch.data.splits import DatasetSplit, MapDataset, Split, TensorSplit
 from mlrun.data import text
 from mlrun.data.digits import load_digits
 from mlrun.data.fingerprint import fingerprint_of
-from mlrun.data.imagefolder import ImageFolder, find_images
+from mlrun.data.imagefolder import open_images
 from mlrun.data.sampler import Indices, hold_out
 from mlrun.errors import RequestError
 from mlrun.spec import JobSpec
@@ -59,7 +59,7 @@ def make_source(spec: JobSpec, device: torch.device) -> Source:
         return _digits(spec, device)
     if spec.data.source == "imagefolder":
         return _imagefolder(spec)
-    if spec.data.source in text.SUFFIXES:
+    if spec.data.source in ("csv", "jsonl"):
         return _text(spec, device)
     if ":" in spec.data.source:
         return _callable(spec)
@@ -117,32 +117,13 @@ def _tensors(inputs: Tensor, targets: Tensor, device: torch.device) -> TensorSpl
 
 
 def _imagefolder(spec: JobSpec) -> Source:
-    """``path/train`` and ``path/val`` where they exist, else ``path`` alone, split by ``val_split``."""
-    folder = data_folder(spec)
-    assert folder is not None
-    side = spec.data.image_size or 224
-    has_splits = (folder / "train").is_dir()
-    files = find_images(folder / "train" if has_splits else folder)
-    training = ImageFolder(files, side, augment=spec.data.augment)
-    if has_splits and (folder / "val").is_dir():
-        validation_files = find_images(folder / "val", classes=files.classes)
-        kept, held_out = np.arange(len(files.paths)), np.arange(len(validation_files.paths))
-    else:
-        validation_files = files
-        kept, held_out = hold_out(len(files.paths), spec.data.val_split, spec.seed)
-    validation = ImageFolder(validation_files, side, augment=False)
-    if spec.data.classes is not None and spec.data.classes != len(files.classes):
-        raise RequestError(
-            f"data.classes: {spec.data.classes}, but {folder} has {len(files.classes)} classes"
-        )
+    images = open_images(open_data(spec), spec.data, spec.seed)
     return Source(
-        train=DatasetSplit(training, kept, spec.seed, spec.data.workers),
-        validation=_evaluated(validation, held_out, spec),
-        sample_shape=(3, side, side),
-        classes=len(files.classes),
-        fingerprint=fingerprint_of(
-            "imagefolder", len(kept), len(held_out), files.classes, files.content_sample()
-        ),
+        train=DatasetSplit(images.training, images.kept, spec.seed, spec.data.workers),
+        validation=_evaluated(images.validation, images.held_out, spec),
+        sample_shape=(3, images.training.side, images.training.side),
+        classes=len(images.training.files.classes),
+        fingerprint=images.fingerprint,
     )
 
 
@@ -150,20 +131,19 @@ def _text(spec: JobSpec, device: torch.device) -> Source:
     """``path``, split by ``val_split``, or ``train`` and ``val`` files in it; all tokens in memory."""
     from mlrun.data import tokens  # noqa: PLC0415 - tokenizers isn't needed elsewhere
 
-    data, path = spec.data, data_folder(spec)
-    assert path is not None
+    data = spec.data
     if spec.task != "text-classification":
         raise RequestError(
             f"data.source: {data.source} is labelled text", fix="set task: text-classification"
         )
-    training_file, validation_file = text.split_files(path, data.source)
-    columns = (data.source, data.text_column, data.label_column, data.encoding)
-    rows = text.read_rows(training_file, *columns)
+    folder = open_data(spec)
+    training_file, validation_file = text.split_files(folder, data.source)
+    rows = text.read_rows(folder, training_file, data)
     if validation_file is None:
         kept, held_out = hold_out(len(rows), data.val_split, spec.seed)
         training, validation = [rows[i] for i in kept], [rows[i] for i in held_out]
     else:
-        training, validation = rows, text.read_rows(validation_file, *columns)
+        training, validation = rows, text.read_rows(folder, validation_file, data)
     names = text.class_names(rows, data.classes)
     vocabulary = spec.model.args.get("vocab_size", VOCABULARY)
     tokenizer = (

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
+from mlrun.data.folder import DataError
 from mlrun.data.sampler import Indices
 from mlrun.errors import RequestError, RunFailedError
 
@@ -152,6 +153,7 @@ class _Unreadable:
 
     index: int
     reason: str
+    fix: str | None = "repair or remove it, then resume the run"
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,8 @@ class _Reader:
             _seed_all(self.seed, epoch, number)
             try:
                 samples.append(self.dataset[number])
+            except DataError as error:
+                return _Unreadable(number, error.message, error.fix)
             except OSError as error:
                 return _Unreadable(number, str(error))
             except Exception as error:
@@ -217,8 +221,5 @@ def _checked(batch: Batch | _Unreadable | _Misfit) -> Batch:
             fix="let the Dataset give (inputs, target), tensors or numbers of one shape for all samples",
         )
     if isinstance(batch, _Unreadable):
-        raise RunFailedError(
-            f"sample {batch.index} can't be read: {batch.reason}",
-            fix="repair or remove it, then resume the run",
-        )
+        raise RunFailedError(f"sample {batch.index} can't be read: {batch.reason}", fix=batch.fix)
     return batch

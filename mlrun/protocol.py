@@ -11,7 +11,7 @@ from typing import Any
 
 from mlrun.wire import Message
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Raised by one whenever a message changes its meaning; both ends must agree."""
 
 
@@ -25,6 +25,8 @@ class Hello(Message):
     run_id: str
     host: str
     lease_s: float
+    lasting: bool = False
+    """Whether the end of input starts the clock only: the launcher may attach again within the lease."""
     protocol_version: int = PROTOCOL_VERSION
 
 
@@ -183,6 +185,17 @@ class Pong(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class Received(Message):
+    """Both ways: so many messages of the other end have come in, which needn't keep them any longer.
+
+    It isn't counted itself. On a connection that is taken up again it is the first line of either end, and
+    what the other one didn't receive comes after it.
+    """
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class LinkListening(Message):
     """Where the ``ends`` of LinkListen answer, in their order; None for those that can't."""
 
@@ -193,6 +206,8 @@ class LinkListening(Message):
 class LinkMeasured(Message):
     """What came of a LinkTry. ``problem`` says in plain words why nothing answers there."""
 
+    socket: str | None = None
+    """Where ``mlrun.agent.attach`` finds a lasting agent again."""
     number: int
     round_trip_s: float | None = None
     bytes_per_s: float | None = None

@@ -12,6 +12,7 @@ import dataclasses
 import json
 import types
 import typing
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -31,6 +32,29 @@ class Message:
 
 
 M = TypeVar("M", bound=Message)
+
+
+class Unreceived:
+    """Lines that were sent and that the other end may not have: numbered by their place in the stream."""
+
+    def __init__(self) -> None:
+        self._lines: deque[bytes] = deque()
+        self._received = 0
+        self.bytes = 0
+
+    def add(self, line: bytes) -> None:
+        self._lines.append(line)
+        self.bytes += len(line)
+
+    def received(self, count: int) -> None:
+        """The other end has the first ``count`` lines."""
+        while self._received < count and self._lines:
+            self.bytes -= len(self._lines.popleft())
+            self._received += 1
+
+    def lines(self) -> list[bytes]:
+        """What is to be sent again."""
+        return list(self._lines)
 
 
 def encode(message: Message) -> bytes:

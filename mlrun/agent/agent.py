@@ -20,7 +20,7 @@ from pathlib import Path
 
 from mlrun.agent.channel import Channels
 from mlrun.agent.link_probe import LinkProbe
-from mlrun.agent.pipe import Pipe
+from mlrun.agent.pipe import LINE_LIMIT, Pipe
 from mlrun.agent.reap import sweep
 from mlrun.agent.team import Team
 from mlrun.agent.telemetry import Telemetry
@@ -38,6 +38,7 @@ from mlrun.protocol import (
     Ping,
     Plan,
     Pong,
+    Received,
     StartWorkers,
     Stop,
 )
@@ -67,6 +68,7 @@ class Agent:
         self._probe: LinkProbe | None = None
         self._probing: set[asyncio.Task[None]] = set()
         self._telling: asyncio.Task[None] | None = None
+        self._door: asyncio.AbstractServer | None = None
 
     async def run(self) -> int:
         """Serve until Bye (0), or until the lease is over or a signal comes (1). No worker is left."""
@@ -90,6 +92,8 @@ class Agent:
         self._end_probes()
         if self._telling is not None:
             self._telling.cancel()
+        if self._door is not None:
+            self._door.close()
         if self._team is not None:
             await self._team.end()
             await asyncio.to_thread(sweep, self._run_id)
@@ -99,22 +103,21 @@ class Agent:
 
     async def _serve(self) -> bool:
         """Handle the launcher's messages; True once it said Bye, False where it is gone."""
-        while line := await self._pipe.read():
-            try:
-                message = decode(line)
-            except ProtocolError as error:
-                print(f"mlrun agent on {self._host}: {error}", file=sys.stderr)
-                return False
-            self._heard = time.monotonic()
-            if isinstance(message, Bye):
-                return True
-            await self._handle(message)
+        try:
+            while (message := await self._pipe.read()) is not None:
+                self._heard = time.monotonic()
+                if isinstance(message, Bye):
+                    return True
+                await self._handle(message)
+        except ProtocolError as error:
+            self._complain(str(error))
         return False
 
     async def _handle(self, message: Message) -> None:
         if isinstance(message, Hello):
             self._host, self._run_id, self._lease_s = message.host, message.run_id, message.lease_s
-            self._pipe.send(HelloReply(self._host, os.getpid(), facts(), PROTOCOL_VERSION))
+            socket_path = await self._open_door() if message.lasting else None
+            self._pipe.send(HelloReply(self._host, os.getpid(), facts(), PROTOCOL_VERSION, socket_path))
             self._telling = self._telling or asyncio.create_task(self._tell_telemetry())
             _keep_awake()
         elif isinstance(message, LinkListen):
@@ -167,7 +170,29 @@ class Agent:
         """Return once the launcher was silent for longer than the lease."""
         while (left := self._heard + self._lease_s - time.monotonic()) > 0:
             await asyncio.sleep(left)
-        print(f"mlrun agent on {self._host}: nothing heard for {self._lease_s:g} s", file=sys.stderr)
+        self._complain(f"nothing heard for {self._lease_s:g} s")
+
+    async def _open_door(self) -> str:
+        """From now on the launcher may come back over another connection; where it has to knock."""
+        self._pipe.lasting = True
+        path = str(self._folder / "launcher.sock")
+        self._door = await asyncio.start_unix_server(self._knocked, path, limit=LINE_LIMIT)
+        return path
+
+    async def _knocked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            first = decode(await asyncio.wait_for(reader.readline(), self._lease_s))
+        except (ProtocolError, ValueError, ConnectionError, asyncio.TimeoutError):
+            first = None
+        if not isinstance(first, Received):
+            writer.close()
+            return
+        self._heard = time.monotonic()
+        await self._pipe.attach(reader, writer, first.count)
+
+    def _complain(self, text: str) -> None:
+        with suppress(OSError):  # Whoever listened may be gone.
+            print(f"mlrun agent on {self._host}: {text}", file=sys.stderr)
 
     def _forward(self, message: Message, rank: int) -> None:
         if isinstance(message, Event):
@@ -196,7 +221,7 @@ def _short_folder() -> Path:
     for base in (tempfile.gettempdir(), "/tmp"):
         with suppress(OSError):
             folder = Path(tempfile.mkdtemp(prefix="mlrun-", dir=base))
-            if len(os.fsencode(folder / "agent.sock")) < _SOCKET_PATH_LIMIT:
+            if len(os.fsencode(folder / "launcher.sock")) < _SOCKET_PATH_LIMIT:
                 return folder
             folder.rmdir()
     raise OSError("no temporary folder with a path short enough for a Unix socket; set TMPDIR to a short one")

@@ -80,7 +80,7 @@ class Team:
                 request.resume_from,
                 request.listen,
                 request.ports,
-                self._lease_s,
+                lease_s=self._lease_s,
             )
             for a in request.assignments
         }

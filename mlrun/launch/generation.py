@@ -89,7 +89,8 @@ class Generation:
                 [a for a in resolved.assignments if a.host == host.name],
                 str(self._spec.workdir),
                 run_dir,
-                self._run_id,
+                run_id=self._run_id,
+                lease_s=lease_s,
                 is_here=host.name in here,
             )
             for host in resolved.hosts
@@ -161,7 +162,8 @@ class Generation:
             except MlrunError as error:
                 errors[at.name] = error
                 return
-            at.transport.send(Hello(self._run_id, at.name, self._lease_s))
+            lasting = at.remote is not None
+            at.transport.send(Hello(self._run_id, at.name, self._lease_s, lasting))
             self._tasks.append(asyncio.ensure_future(self._read(at)))
 
         await self._unless_interrupted(*(start(at) for at in self._stations))

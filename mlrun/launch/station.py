@@ -10,8 +10,8 @@ from pathlib import Path
 from mlrun.agent.code import Manifest
 from mlrun.hosts import Host
 from mlrun.launch.clock import HostClock
+from mlrun.launch.lasting import LastingTransport
 from mlrun.launch.remote import Remote
-from mlrun.launch.ssh import SshTransport
 from mlrun.launch.transport import LocalTransport, Transport
 from mlrun.protocol import (
     Assignment,
@@ -105,10 +105,18 @@ class Station:
 
 
 def station(
-    host: Host, assignments: list[Assignment], workdir: str, run_dir: Path, run_id: str, *, is_here: bool
+    host: Host,
+    assignments: list[Assignment],
+    workdir: str,
+    run_dir: Path,
+    *,
+    run_id: str,
+    lease_s: float,
+    is_here: bool,
 ) -> Station:
     """The station of ``host``, with an agent on this machine or over ssh."""
     if is_here:
         return Station(host, assignments, LocalTransport(host.name), None, str(run_dir))
     remote = Remote(host, workdir, run_dir, run_id)
-    return Station(host, assignments, SshTransport(host, workdir, run_id), remote, remote.run_dir)
+    transport = LastingTransport(host, workdir, run_id, lease_s)
+    return Station(host, assignments, transport, remote, remote.run_dir)

@@ -93,11 +93,23 @@ class ChildTransport(Transport):
             line = await self._out.readline()
         except ValueError as error:
             raise ProtocolError(f"a line of more than {LINE_LIMIT} bytes") from error
-        return decode(line) if line else None
+        return decode(line) if line.endswith(b"\n") else None
 
     def send(self, message: Message) -> None:
+        self.write(encode(message))
+
+    def write(self, line: bytes) -> None:
+        """Queue what ``encode`` made."""
         if self._child is not None and not self._in.is_closing():
-            self._in.write(encode(message))
+            self._in.write(line)
+
+    async def exit_code(self) -> int | None:
+        """How the child ended, as subprocess says it; None while it runs."""
+        if self._child is None:
+            return None
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._child.wait(), timeout=1)
+        return self._child.returncode
 
     async def close(self, timeout_s: float) -> bool:
         if self._child is None:

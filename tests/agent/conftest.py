@@ -97,10 +97,10 @@ class AgentProcess:
                 return message
         pytest.fail(f"the agent ended without a {kind.__name__}; it said {self.seen[-5:]}")
 
-    def start_worker(self, model: str, lease_s: float = 30.0) -> None:
+    def start_worker(self, model: str, lease_s: float = 30.0, *, lasting: bool = False) -> None:
         """One worker of a world of one, building ``odd:<model>``."""
         (self.run_dir / "odd.py").write_text(ODD)
-        self.send(Hello("run-1", "here", lease_s))
+        self.send(Hello("run-1", "here", lease_s, lasting))
         spec = JobSpec.model_validate(
             {
                 "name": "odd",

@@ -2,6 +2,7 @@
 
 ``python -m tests.cluster.faults 100 [SEED]`` prints a table and exits with 1 if any fault wasn't handled. For
 each fault a training starts on two hosts; in the middle of it something is killed, stopped or unplugged.
+A run that lost nothing but a connection has to go on over another one, until it is told to stop.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from tests.cluster.node import CHECKOUT, Node
 LEASE_S = 5.0
 ALLOWED_S = LEASE_S + 10
 START_S = 180.0
+STOPPED = 143
+"""The exit code of a run that was told to stop."""
 HOSTS = 2
 SETTINGS = (
     "epochs=null",
@@ -102,6 +105,12 @@ def suffer(cluster: Cluster, fault: Fault) -> Outcome:
         _await_steps(launcher, work)
         began = time.monotonic()
         _happen(cluster, fault, launcher)
+        went_on = (
+            fault.victim != "ssh" or _until(lambda: _is_back(work), began + ALLOWED_S, began) is not None
+        )
+        if fault.victim == "ssh":
+            launcher.send_signal(signal.SIGTERM)
+            began = time.monotonic()
         try:
             gone_s = _until(lambda: not cluster.leftovers(), began + ALLOWED_S + 15, began)
             left = cluster.leftovers()
@@ -116,11 +125,20 @@ def suffer(cluster: Cluster, fault: Fault) -> Outcome:
     problems = [] if gone_s is not None and gone_s <= ALLOWED_S else [f"left: {left}"]
     if fault.victim == "launcher":
         return Outcome(fault, gone_s, None, None, problems)
+    if fault.victim == "ssh":
+        problems += [] if went_on and exit_code == STOPPED else [f"exit code {exit_code}, went on: {went_on}"]
+        return Outcome(fault, gone_s, exit_code, cause, problems)
     if exit_code != 1:
         problems.append(f"exit code {exit_code}")
     if _blamed(cause) != fault.host:
         problems.append(f"blamed {_blamed(cause)}")
     return Outcome(fault, gone_s, exit_code, cause, problems)
+
+
+def _is_back(work: Path) -> bool:
+    """Whether a connection was taken up again and a step was told of since."""
+    _, back, since = (work / "output").read_text().partition("the connection had broken and is back")
+    return bool(back) and re.search(r"step \d+/", since) is not None
 
 
 def _blamed(cause: dict[str, Any] | None) -> str | None:

@@ -14,6 +14,11 @@ def lend(communicator: Communicator | None) -> None:
     _own = communicator
 
 
+def lent() -> Communicator | None:
+    """What ``own`` gives; None where it would raise."""
+    return _own
+
+
 def own() -> Communicator:
     """The group of all ranks of the run that this process belongs to.
 

@@ -47,6 +47,12 @@ def test_dcp_reads_a_checkpoint_into_another_layout(ranks: RankPool, tmp_path: P
     assert ranks.run(2, features.save_and_load_a_checkpoint, str(tmp_path)) == [True, True]
 
 
+def test_a_script_in_a_worker_uses_the_links_of_its_run(ranks: RankPool) -> None:
+    for total, sent in ranks.run(3, features.use_the_runs_ring):
+        assert total == 6.0
+        assert sum(sent) > 2 * 4000
+
+
 def test_functional_collectives(ranks: RankPool) -> None:
     for found in ranks.run(2, features.use_functional_collectives):
         assert found == {"sum": [3.0, 3.0], "gathered": [1.0, 2.0], "scattered": [1.5]}

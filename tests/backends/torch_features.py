@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
+from mlrun.allreduce import own
 from mlrun.backends.torch.process_group import init_process_group
 
 STEPS = 4
@@ -177,6 +178,25 @@ def save_and_load_a_checkpoint(folder: str) -> bool:
     dcp.load(state, checkpoint_id=folder)
     found = state["sharded"].redistribute(mesh, [Replicate()]).to_local()
     return torch.equal(found, values) and torch.equal(state["plain"], values + 1)
+
+
+def use_the_runs_ring(communicator: Any) -> tuple[float, list[int]]:
+    """A script's own ``init_process_group``, twice, in a worker; the sum, and the bytes sent on each link."""
+    own.lend(communicator)
+    try:
+        for _ in range(2):
+            store = (
+                dist.HashStore()
+            )  # nobody else is there: a group that met at the store would wait for ever
+            dist.init_process_group(
+                "mlrun", store=store, rank=communicator.rank, world_size=communicator.size
+            )
+            value = torch.full((1000,), float(communicator.rank + 1))
+            dist.all_reduce(value)
+            dist.destroy_process_group()
+    finally:
+        own.lend(None)
+    return value[0].item(), [link.bytes_sent for link in communicator.counters()]
 
 
 @_in_a_group

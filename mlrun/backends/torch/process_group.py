@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mlrun.allreduce.communicator import Communicator, DeadlineError, DType, Op, Work
+from mlrun.allreduce.own import lent
 from mlrun.backends.torch import refused_hooks
 from mlrun.backends.torch.lane import Lane
 from mlrun.backends.torch.staging import choice
@@ -64,7 +65,8 @@ def init_process_group(communicator: Communicator, staging: choice.Mode = "auto"
 def make_group(options: Any, _: Any) -> MlrunProcessGroup:
     """The group for torch.distributed: over the given communicator, else one that meets at the store.
 
-    A group beside a world of ours is part of its ring: it opens no links and sends no message.
+    A group beside a world of ours is part of its ring: it opens no links and sends no message. So is the
+    world of a script that runs in a worker: its links are those that the launcher has chosen.
     """
     if _given is not None:
         return MlrunProcessGroup(_given)
@@ -74,6 +76,9 @@ def make_group(options: Any, _: Any) -> MlrunProcessGroup:
         group = MlrunProcessGroup(part)
         group.choose_staging = world.choose_staging
         return group
+    run = lent()
+    if world is None and run is not None and (run.rank, run.size) == (options.group_rank, options.group_size):
+        return MlrunProcessGroup(run.subgroup(range(run.size), options.group_id))
     from mlrun.allreduce.ring import from_store  # noqa: PLC0415 - loads the native core
 
     timeout_s = options.timeout.total_seconds()

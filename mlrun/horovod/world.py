@@ -88,7 +88,7 @@ class Announced(Communicator):
     def all_reduce(
         self, buffer: Buffer, op: Op = Op.SUM, wire_dtype: DType | None = None, name: str = ""
     ) -> Work:
-        wire = self._wire_dtype if buffer.dtype is DType.FLOAT32 else None
+        wire = wire_dtype or (self._wire_dtype if buffer.dtype is DType.FLOAT32 else None)
         call = buffer.count, buffer.dtype, op
         return self._announce(lambda: self._data.all_reduce(buffer, op, wire, name), _REDUCES, call)
 

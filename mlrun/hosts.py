@@ -52,6 +52,7 @@ class Host:
     user: str | None = None
     python: str | None = None
     workdir: str | None = None
+    data: str | None = None
     env: dict[str, str | None] = field(default_factory=dict)
     slots: int = 1
     batch_size: int | None = None
@@ -307,7 +308,7 @@ def _from_block(block: HostBlock, where: str) -> Host:
     for value in (address, block.user):
         if value is not None and _UNSAFE.search(value):
             raise RequestError(f"{where}: {value!r} can't be given to ssh as an address or a user.")
-    for text in (block.name, block.python, block.workdir):
+    for text in (block.name, block.python, block.workdir, block.data):
         if text is not None and not (text.strip() and text.isprintable()):
             raise RequestError(f"{where}: {text!r} isn't a name or a path that fits on a line.")
     fields = block.model_dump() | {"address": address, "interfaces": tuple(block.interfaces)}

@@ -87,6 +87,24 @@ class LinkTry(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class LookAtData(Message):
+    """Say which files of ``source`` are at ``path``, relative to ``workdir``; answered by DataSeen."""
+
+    source: str
+    path: str
+    workdir: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWay(Message):
+    """A way to the data that the launching machine serves: its ``address:port``, as this host dials it."""
+
+    endpoint: str
+    interface: str | None = None
+    """Of this host, where a cable is chosen."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartWorkers(Message):
     """Start one worker process per assignment. ``spec`` is the resolved JobSpec as plain JSON."""
 
@@ -103,6 +121,8 @@ class StartWorkers(Message):
     """Where neighbours are accepted; loopback alone when empty."""
     ports: list[int] | None = None
     """First and last port for links; any when None."""
+    store: list[StoreWay] = field(default_factory=list)
+    """Where the data are served, the best way first; empty where nobody serves them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +136,7 @@ class WorkerStart(Message):
     resume_from: str | None = None
     listen: list[LinkEnd] = field(default_factory=list)
     ports: list[int] | None = None
+    store: list[StoreWay] = field(default_factory=list)
     lease_s: float | None = None
     """Silence of the agent after which the worker ends itself; Ping renews it."""
 
@@ -163,6 +184,17 @@ class Bye(Message):
     """The run is over: the agent exits, and end of input isn't a lost launcher."""
 
 
+@dataclass(frozen=True, slots=True)
+class Received(Message):
+    """Both ways: so many messages of the other end have come in, which needn't keep them any longer.
+
+    It isn't counted itself. On a connection that is taken up again it is the first line of either end, and
+    what the other one didn't receive comes after it.
+    """
+
+    count: int
+
+
 # Agent to launcher ------------------------------------------------------------------------------
 
 
@@ -174,6 +206,8 @@ class HelloReply(Message):
     pid: int
     facts: dict[str, Any]
     protocol_version: int = PROTOCOL_VERSION
+    socket: str | None = None
+    """Where ``mlrun.agent.attach`` finds a lasting agent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +216,6 @@ class Pong(Message):
 
     sent: float
     time: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Received(Message):
-    """Both ways: so many messages of the other end have come in, which needn't keep them any longer.
-
-    It isn't counted itself. On a connection that is taken up again it is the first line of either end, and
-    what the other one didn't receive comes after it.
-    """
-
-    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +229,21 @@ class LinkListening(Message):
 class LinkMeasured(Message):
     """What came of a LinkTry. ``problem`` says in plain words why nothing answers there."""
 
-    socket: str | None = None
-    """Where ``mlrun.agent.attach`` finds a lasting agent again."""
     number: int
     round_trip_s: float | None = None
     bytes_per_s: float | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataSeen(Message):
+    """What a LookAtData found. ``problem`` says in plain words why it couldn't look."""
+
+    place: str
+    classes: dict[str, Any] = field(default_factory=dict)
+    """How many files each class has, where a folder is a class."""
+    files: int = 0
+    names_hash: str = ""
     problem: str | None = None
 
 
@@ -353,6 +386,16 @@ class LinkEvent(Event):
     receive_blocked_s: float
     bytes_per_s: float | None = None
     """What all interfaces in use could carry when they were measured before the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataEvent(Event):
+    """What one rank, with its loader processes, got of data that don't lie on its host, since the start."""
+
+    bytes_fetched: int
+    files_fetched: int
+    files_cached: int
+    """Read from the host's cache."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from mlrun.agent.pipe import LINE_LIMIT, Pipe
 from mlrun.agent.reap import sweep
 from mlrun.agent.team import Team
 from mlrun.agent.telemetry import Telemetry
+from mlrun.data.look import look
 from mlrun.probe.system import facts
 from mlrun.protocol import (
     PROTOCOL_VERSION,
@@ -35,6 +36,7 @@ from mlrun.protocol import (
     LinkListen,
     LinkListening,
     LinkTry,
+    LookAtData,
     Ping,
     Plan,
     Pong,
@@ -68,6 +70,7 @@ class Agent:
         self._probe: LinkProbe | None = None
         self._probing: set[asyncio.Task[None]] = set()
         self._telling: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._door: asyncio.AbstractServer | None = None
 
     async def run(self) -> int:
@@ -128,6 +131,8 @@ class Agent:
             task = asyncio.create_task(self._measure(self._probe, message))
             self._probing.add(task)
             task.add_done_callback(self._probing.discard)
+        elif isinstance(message, LookAtData):
+            self._looking = asyncio.create_task(self._look(message))
         elif isinstance(message, StartWorkers):
             self._end_probes()
             self._team = Team(
@@ -156,6 +161,9 @@ class Agent:
                     self._team.tell_held()
         finally:
             telemetry.close()
+
+    async def _look(self, request: LookAtData) -> None:
+        self._pipe.send(await asyncio.to_thread(look, request))
 
     async def _measure(self, probe: LinkProbe, request: LinkTry) -> None:
         self._pipe.send(await probe.measure(request))

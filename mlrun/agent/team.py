@@ -80,6 +80,7 @@ class Team:
                 request.resume_from,
                 request.listen,
                 request.ports,
+                request.store,
                 lease_s=self._lease_s,
             )
             for a in request.assignments

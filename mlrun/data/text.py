@@ -7,13 +7,11 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from mlrun.data.folder import DataError, Folder
 from mlrun.errors import RequestError
-
-SUFFIXES = {"csv": ".csv", "jsonl": ".jsonl"}
-"""Source -> how its files end."""
+from mlrun.spec.training import Data
 
 
 @dataclass(frozen=True)
@@ -25,64 +23,72 @@ class Row:
     place: str
 
 
-def split_files(path: Path, source: str) -> tuple[Path, Path | None]:
-    """(training file, validation file): ``path`` itself, or ``train`` and ``val`` in the folder ``path``.
+def split_files(folder: Folder, source: str) -> tuple[str, str | None]:
+    """(training file, validation file): the only file, or those called ``train`` and ``val``.
 
     Raises:
-        RequestError: the folder has no training file.
+        RequestError: none of these.
     """
-    if not path.is_dir():
-        return path, None
-    training, validation = (path / f"{name}{SUFFIXES[source]}" for name in ("train", "val"))
-    if not training.is_file():
+    names = folder.listing.names
+    training, validation = f"train.{source}", f"val.{source}"
+    if training in names:
+        return training, validation if validation in names else None
+    if len(names) != 1:
         raise RequestError(
-            f"data.path: {path} has no {training.name}",
-            fix=f"name the {source} file itself, or put {training.name} there",
+            f"data.path: {folder.place} has no {training}",
+            fix=f"name the {source} file itself, or put {training} there",
         )
-    return training, validation if validation.is_file() else None
+    return names[0], None
 
 
-def read_rows(path: Path, source: str, text_column: str, label_column: str, encoding: str) -> list[Row]:
-    """Every row of the file.
+def read_rows(folder: Folder, name: str, data: Data) -> list[Row]:
+    """Every row of a file of ``folder``.
 
     Raises:
         RequestError: unreadable, another encoding, a bad row, a missing column: with file and line.
     """
-    content = _decoded(path, encoding)
-    records = _csv(path, content) if source == "csv" else _jsonl(path, content)
+    file = folder.where(name)
+    content = _decoded(folder, name, data.encoding)
+    records = _csv(file, content) if data.source == "csv" else _jsonl(file, content)
     rows = [
-        Row(_field(record, text_column, "text", place), _field(record, label_column, "label", place), place)
+        Row(
+            text=_field(record, data.text_column, "text", place),
+            label=_field(record, data.label_column, "label", place),
+            place=place,
+        )
         for place, record in records
     ]
     if not rows:
-        raise RequestError(f"data.path: {path} has no rows")
+        raise RequestError(f"data.path: {file} has no rows")
     return rows
 
 
-def _decoded(path: Path, encoding: str) -> str:
+def _decoded(folder: Folder, name: str, encoding: str) -> str:
     try:
-        content = path.read_bytes()
+        content = folder.read(name)
         # A byte order mark would become part of the first column's name.
         return content.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
+    except DataError:
+        raise
     except OSError as error:
-        raise RequestError(f"data.path: {path} can't be read: {error.strerror}") from error
+        raise RequestError(f"data.path: {folder.where(name)} can't be read: {error.strerror}") from error
     except LookupError as error:
         raise RequestError(f"data.encoding: there is no encoding {encoding!r}", fix="utf-8, say") from error
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise RequestError(
-            f"{path}:{line}: byte 0x{content[error.start]:02x} isn't {encoding} text",
+            f"{folder.where(name)}:{line}: byte 0x{content[error.start]:02x} isn't {encoding} text",
             fix="save the file as UTF-8, or set data.encoding (latin-1, cp1252, utf-16, ...)",
         ) from error
 
 
-def _csv(path: Path, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _csv(file: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     reader = csv.reader(io.StringIO(content, newline=""), strict=True)
     header: list[str] | None = None
     line = 1
     try:
         for fields in reader:
-            place, line = f"{path}:{line}", reader.line_num + 1
+            place, line = f"{file}:{line}", reader.line_num + 1
             if header is None:
                 header = fields
             elif fields and len(fields) != len(header):
@@ -93,14 +99,14 @@ def _csv(path: Path, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
             elif fields:
                 yield place, dict(zip(header, fields, strict=True))
     except csv.Error as error:
-        raise RequestError(f"{path}:{line}: {error}", fix="close the quotes of that row") from error
+        raise RequestError(f"{file}:{line}: {error}", fix="close the quotes of that row") from error
 
 
-def _jsonl(path: Path, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _jsonl(file: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for number, line in enumerate(content.split("\n"), 1):
         if not line.strip():
             continue
-        place = f"{path}:{number}"
+        place = f"{file}:{number}"
         try:
             record = json.loads(line)
         except ValueError as error:

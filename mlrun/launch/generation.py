@@ -15,7 +15,7 @@ from mlrun.errors import ExitCode, MlrunError, RefusedError
 from mlrun.launch.failures import Failures
 from mlrun.launch.membership import Membership
 from mlrun.launch.phases import STAGES, STOP_GRACE_S, Phase
-from mlrun.launch.preparation import Preparation, Stage
+from mlrun.launch.preparation import Heard, Preparation, Stage
 from mlrun.launch.record import Record
 from mlrun.launch.resolve import Resolved
 from mlrun.launch.station import Ready, Station, station
@@ -25,10 +25,7 @@ from mlrun.protocol import (
     Event,
     FailureEvent,
     Hello,
-    HelloReply,
     Kill,
-    LinkListening,
-    LinkMeasured,
     Listening,
     LogEvent,
     Ping,
@@ -136,6 +133,7 @@ class Generation:
             await _cancel(self._transfers)
             for at in self._stations:
                 at.transport.send(Bye())
+            await self._preparation.close()
             await asyncio.gather(*(at.close(self._run_id) for at in self._stations))
             await _cancel(self._tasks)
         for failure in self._failures.in_order():
@@ -238,7 +236,7 @@ class Generation:
             self._failed(item)
         elif isinstance(item, Event):
             self._told(at, at.here(item))
-        elif isinstance(item, HelloReply | Ready | LinkListening | LinkMeasured):
+        elif isinstance(item, Heard):
             self._prepared(at, item)
         elif isinstance(item, WorkerHello):
             rank = next(a.rank for a in at.assignments if a.local_rank == item.local_rank)
@@ -263,7 +261,7 @@ class Generation:
         elif isinstance(event, CheckpointEvent) and at.remote is not None and not at.remote.busy:
             self._transfers.append(asyncio.ensure_future(at.remote.bring_checkpoints()))
 
-    def _prepared(self, at: Station, item: HelloReply | Ready | LinkListening | LinkMeasured) -> None:
+    def _prepared(self, at: Station, item: Heard) -> None:
         """One step nearer to the workers' start."""
         if self._phase not in STAGES.values():
             return

@@ -80,6 +80,11 @@ class Linking:
         """``Plan.paths``, for ranks on ``hosts``."""
         return paths_of_ranks(hosts, self._edges)
 
+    def between(self, host: str, other: str | None) -> list[LinkPath]:
+        """The paths chosen for the link of two neighbours, seen from ``host``; none where they aren't."""
+        seen = (edge for each in self._edges for edge in (each, each.reversed()))
+        return next((edge.paths for edge in seen if edge.hosts == (host, other)), [])
+
     def announcement(self) -> list[Event]:
         """The choice, for people and for the run's record."""
         if not self._edges:

@@ -15,6 +15,7 @@ class Phase(enum.Enum):
 
     GREETING = 90.0
     SENDING = 3600.0
+    LOOKING = 600.0
     LINKING = 20.0
     STARTING = 300.0
     TRAINING = float("inf")
@@ -25,5 +26,10 @@ class Phase(enum.Enum):
     COLLECTING = float("inf")
 
 
-STAGES = {Stage.GREETING: Phase.GREETING, Stage.SENDING: Phase.SENDING, Stage.LINKING: Phase.LINKING}
+STAGES = {
+    Stage.GREETING: Phase.GREETING,
+    Stage.SENDING: Phase.SENDING,
+    Stage.LOOKING: Phase.LOOKING,
+    Stage.LINKING: Phase.LINKING,
+}
 """The phases in which no worker has been started yet."""

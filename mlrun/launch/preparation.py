@@ -13,24 +13,31 @@ from typing import Any, TypeAlias
 from mlrun.agent.code import Manifest
 from mlrun.errors import MlrunError, RefusedError
 from mlrun.launch.agreement import agree
+from mlrun.launch.data import StoreProcess, agree_on_data, not_shipped
 from mlrun.launch.linking import Linking
 from mlrun.launch.readiness import host_warnings, room_warnings
-from mlrun.launch.resolve import Resolved, for_host
+from mlrun.launch.resolve import Resolved, for_host, with_own_data
 from mlrun.launch.ship import manifest
 from mlrun.launch.station import Ready, Station
 from mlrun.network.survey import Outbox
 from mlrun.protocol import (
     PROTOCOL_VERSION,
+    DataSeen,
     Event,
     HelloReply,
     LinkListening,
     LinkMeasured,
     LinkPath,
     LogEvent,
+    LookAtData,
     Ping,
     StartWorkers,
+    StoreWay,
 )
+from mlrun.spec.training import FILES_OF
 
+Heard: TypeAlias = HelloReply | Ready | DataSeen | LinkListening | LinkMeasured
+"""What brings the preparation forward."""
 Put: TypeAlias = Callable[[Station, Ready | MlrunError], Awaitable[None]]
 """Hands something that happened on a host to whoever handles it in order."""
 
@@ -40,6 +47,7 @@ class Stage(enum.Enum):
 
     GREETING = "answer"
     SENDING = "get the code"
+    LOOKING = "look at its data"
     LINKING = "measure its links"
     COMPLETE = "start"
 
@@ -67,6 +75,8 @@ class Preparation:
         self._show = show
         self._smoke = smoke
         self._secret = secrets.token_hex(32)
+        self._store = StoreProcess()
+        self._seen: dict[str, DataSeen] = {}
         self._linking: Linking | None = None
         self._facts: dict[str, dict[str, Any]] = {}
         self.assignments = resolved.assignments
@@ -80,15 +90,22 @@ class Preparation:
             return ", ".join(at.name for at in stations if at.reply is None)
         if self.stage is Stage.SENDING:
             return ", ".join(at.name for at in stations if at.ready is None)
+        if self.stage is Stage.LOOKING:
+            return ", ".join(at.name for at in stations if at.name not in self._seen)
         return ", ".join(self._stations)
 
-    def heard(self, at: Station, item: HelloReply | Ready | LinkListening | LinkMeasured) -> None:
+    def heard(self, at: Station, item: Heard) -> None:
         """One answer of a host; ``stage`` changes with the last one that was due."""
         if isinstance(item, HelloReply):
             self._greeted(at, item)
         elif isinstance(item, Ready):
             at.ready = item
             if all(other.ready is not None for other in self._stations.values()):
+                self._look()
+        elif isinstance(item, DataSeen):
+            self._seen[at.name] = item
+            if len(self._seen) == len(self._stations):
+                agree_on_data(self._seen)
                 self._link()
         elif self._linking is not None and self.stage is Stage.LINKING:
             self._send(self._linking.heard(at.name, item))
@@ -103,7 +120,8 @@ class Preparation:
         try:
             code = None
             if any(at.remote is not None for at in stations):
-                code = await asyncio.to_thread(manifest, Path(self._workdir), self._spec.ship)
+                code = await asyncio.to_thread(manifest, Path(self._workdir), not_shipped(self._spec))
+                await self._store.start(self._spec, self._secret)
             await asyncio.gather(*(send(at, code) for at in stations))
         except MlrunError as error:
             await put(stations[0], error)
@@ -116,7 +134,11 @@ class Preparation:
             assert at.ready is not None
             at.assignments = [a for a in self.assignments if a.host == at.name]
             spec, notes = for_host(
-                self._spec, at.host, len(at.assignments), at.reply.facts, smoke=self._smoke
+                self._spec if at.remote is not None else with_own_data(self._spec),
+                at.host,
+                len(at.assignments),
+                at.reply.facts,
+                smoke=self._smoke,
             )
             for note in notes:
                 self._show(LogEvent(note, host=at.name))
@@ -129,9 +151,21 @@ class Preparation:
                 at.ready.resume_from,
                 self._linking.listen(at.name, len(at.assignments)),
                 self._linking.ports,
+                self._ways_to_store(at),
             )
             at.transport.send(request)
             at.at_work = True
+
+    def _ways_to_store(self, at: Station) -> list[StoreWay]:
+        if at.remote is None:
+            return []
+        assert self._linking is not None
+        here = next((other.name for other in self._stations.values() if other.remote is None), None)
+        return self._store.ways(self._facts[at.name], self._linking.between(at.name, here))
+
+    async def close(self) -> None:
+        """Serve no data any more. Idempotent."""
+        await self._store.close()
 
     def paths(self) -> list[list[LinkPath]]:
         """``Plan.paths``."""
@@ -161,6 +195,19 @@ class Preparation:
             hosts = [each.host for each in self._stations.values()]
             self._linking = Linking(hosts, facts, self._spec, self._secret)
             self.stage = Stage.SENDING
+
+    def _look(self) -> None:
+        """Where each host has the data itself, do all have the same?"""
+        data = self._spec.data
+        if len(self._stations) == 1 or data.location != "each-host" or data.source not in FILES_OF:
+            self._link()
+            return
+        self.stage = Stage.LOOKING
+        for at in self._stations.values():
+            assert at.ready is not None
+            path = at.host.data or data.path
+            assert path is not None
+            at.transport.send(LookAtData(data.source, path, at.ready.workdir))
 
     def _link(self) -> None:
         assert self._linking is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 from mlrun.allreduce import engines
 from mlrun.backends import registry
+from mlrun.backends.data import data_folder
 from mlrun.errors import RefusedError, RequestError
 from mlrun.hosts import Host, hosts_of_spec, spec_entry
 from mlrun.protocol import Assignment
@@ -121,6 +122,14 @@ def _with_data(spec: JobSpec, notes: list[str]) -> JobSpec:
     return spec.model_copy(update={"data": data})
 
 
+def with_own_data(spec: JobSpec) -> JobSpec:
+    """``spec`` for the launching machine itself: what it serves to the others, it reads from its disk."""
+    if spec.data.location != "launcher":
+        return spec
+    own = {"location": "each-host", "path": str(data_folder(spec))}
+    return spec.model_copy(update={"data": spec.data.model_copy(update=own)})
+
+
 def for_host(
     spec: JobSpec, host: Host, workers: int, facts: dict[str, Any], *, smoke: bool
 ) -> tuple[JobSpec, list[str]]:
@@ -130,6 +139,8 @@ def for_host(
     """
     notes = []
     update: dict[str, Any] = {"hosts": [spec_entry(host)]}
+    if host.data is not None:
+        update["data"] = spec.data.model_copy(update={"path": host.data})
     if spec.threads is None:
         update["threads"] = max(1, facts["cores"] // workers)
     if smoke and spec.device == "auto" and facts.get("virtual_machine"):

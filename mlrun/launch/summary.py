@@ -11,6 +11,7 @@ from mlrun.launch.resolve import Resolved
 from mlrun.protocol import (
     Assignment,
     CheckpointEvent,
+    DataEvent,
     EvaluationEvent,
     Event,
     FailureEvent,
@@ -42,6 +43,9 @@ _OF_RANK = (
     "hash",
     "batch_size",
     "skipped_steps",
+    "bytes_fetched",
+    "files_fetched",
+    "files_cached",
 )
 
 
@@ -84,6 +88,9 @@ class Summary:
             self._run["loss"] = event.loss if event.loss is not None else self._run["loss"]
         elif isinstance(event, EvaluationEvent):
             self._run["metrics"] = event.metrics
+        elif isinstance(event, DataEvent) and event.rank is not None:
+            told = ("bytes_fetched", "files_fetched", "files_cached")
+            self._ranks[event.rank] |= {key: getattr(event, key) for key in told}
         elif isinstance(event, CheckpointEvent):
             self._checkpoint = event.path
         elif isinstance(event, FailureEvent):

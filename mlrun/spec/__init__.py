@@ -100,17 +100,26 @@ class JobSpec(Block):
                     None, f"neither {one} nor {other} is given", f"add one of them, such as {one}: 100"
                 )
         hosts = given.get("hosts")
-        unequal = isinstance(hosts, list) and any(_own_batch(host) is not None for host in hosts)
+        unequal = isinstance(hosts, list) and any(_own(host, "batch_size") is not None for host in hosts)
         if unequal and given.get("global_batch_size") is not None:
             yield Conflict(
                 "hosts",
                 "a host has a batch_size of its own, and global_batch_size splits by itself",
                 "give batch_size instead of global_batch_size, or remove it from the host",
             )
+        data = given.get("data")
+        elsewhere = (_own(data, "location") or "each-host") != "each-host"
+        if elsewhere and isinstance(hosts, list) and any(_own(host, "data") is not None for host in hosts):
+            yield Conflict(
+                "hosts",
+                "a host has a data path of its own, and data.location is one for all",
+                "remove data from the host, or set data.location: each-host",
+            )
 
 
-def _own_batch(host: Any) -> Any:
-    return host.get("batch_size") if isinstance(host, Mapping) else getattr(host, "batch_size", None)
+def _own(block: Any, key: str) -> Any:
+    """A key of a block inside the spec, as given or loaded."""
+    return block.get(key) if isinstance(block, Mapping) else getattr(block, key, None)
 
 
 def own_share(spec: JobSpec) -> int:

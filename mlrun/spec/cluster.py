@@ -93,6 +93,7 @@ class HostBlock(Block):
     workdir: str | None = Field(
         default=None, description="Folder with the code on this host; by default the work folder is sent"
     )
+    data: str | None = Field(default=None, description="data.path on this host, where it is another one")
     env: dict[str, str | None] = Field(
         default_factory=dict, description="Added to env; null passes the launcher's value on"
     )

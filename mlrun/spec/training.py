@@ -40,6 +40,10 @@ class Model(Block):
             )
 
 
+FILES_OF = ("imagefolder", "csv", "jsonl")
+"""The sources that read files."""
+
+
 class Data(Block):
     """What it is trained on."""
 
@@ -51,6 +55,15 @@ class Data(Block):
         default=None,
         description="Folder of the data, with train/ and val/ (train.csv and val.csv, ...) where they exist; "
         "or the csv or jsonl file itself",
+    )
+    location: str = Field(
+        default="each-host",
+        pattern=r"^(each-host|launcher|\w[\w+.-]*://.+)$",
+        description="Where path is: each-host; launcher, which serves it to the others; or a URL that path "
+        "is below, such as s3://bucket/flowers",
+    )
+    cache_gb: PositiveFloat = Field(
+        default=50.0, description="Disk that each host keeps files on that aren't its own, in 10^9 bytes"
     )
     args: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of the source")
     samples: PositiveInt | None = Field(default=None, description="How many samples synthetic data has")
@@ -75,12 +88,12 @@ class Data(Block):
 
     @classmethod
     def conflicts(cls, given: Mapping[str, Any]) -> Iterator[Conflict]:
-        if given.get("source") == "imagefolder" and given.get("path") is None:
-            yield Conflict(
-                None, "source: imagefolder without path", "add path: FOLDER, with a folder per class in it"
-            )
-        if (source := given.get("source")) in ("csv", "jsonl") and given.get("path") is None:
-            yield Conflict(None, f"source: {source} without path", f"add path: FILE.{source}")
+        source, location = given.get("source", "synthetic"), str(given.get("location") or "each-host")
+        if location != "each-host" and source not in FILES_OF:
+            yield Conflict("location", f"source: {source} reads no files", f"set source: {FILES_OF[0]}, say")
+        if source in FILES_OF and given.get("path") is None and "://" not in location:
+            where = "FOLDER, with a folder per class in it" if source == "imagefolder" else f"FILE.{source}"
+            yield Conflict(None, f"source: {source} without path", f"add path: {where}")
 
 
 class TaskBlock(Block):

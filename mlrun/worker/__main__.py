@@ -17,6 +17,7 @@ from mlrun.allreduce.communicator import Communicator
 from mlrun.allreduce.links import LinkError, Listener
 from mlrun.allreduce.ways import to_neighbours
 from mlrun.backends import registry
+from mlrun.data.own import own_data
 from mlrun.errors import ExitCode, MlrunError, RefusedError, RequestError
 from mlrun.protocol import (
     Assignment,
@@ -24,6 +25,7 @@ from mlrun.protocol import (
     LinkEnd,
     LinkPath,
     Listening,
+    LogEvent,
     Plan,
     StateEvent,
     WorkerHello,
@@ -68,6 +70,7 @@ class Worker:
         self._say("starting")
         spec = JobSpec.model_validate(self._start.spec)
         backend = registry.create(spec.framework)
+        own_data.introduce(self._start.store, self._start.secret)
         self._communicator = self._join()
         assignment = self._start.assignment
         shape = backend.build(spec, self._communicator, assignment.local_rank)
@@ -83,8 +86,11 @@ class Worker:
             paths=self._paths,
         )
         resume_from = self._start.resume_from
+        if assignment.local_rank == 0 and (warning := own_data.fill(spec.seed)) is not None:
+            self._send(LogEvent(warning, "warning"))
         loop = TrainingLoop(spec, backend, shape, context)
         loop.run(Path(resume_from) if resume_from is not None else None)
+        own_data.close()
         backend.close()
         self.leave()
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from mlrun.allreduce.communicator import Buffer, Communicator, Op, Work
 from mlrun.allreduce.ways import total_rate
-from mlrun.protocol import Event, LinkEvent, LinkPath
+from mlrun.data.own import own_data
+from mlrun.protocol import DataEvent, Event, LinkEvent, LinkPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,11 @@ class Context:
                     bytes_per_s=total_rate(paths),
                 )
             )
+
+    def emit_data(self) -> None:
+        """Tell what came so far of data that don't lie on this host; nothing where all of them do."""
+        if (counts := own_data.counts()) is not None:
+            self.emit(DataEvent(counts.bytes_fetched, counts.files_fetched, counts.files_cached))
 
     def begin_flags(self, flags: Flags, step: int) -> PendingFlags:
         """Start to agree on ``flags`` (any rank's yes is everyone's), to be waited for after the step."""

@@ -126,6 +126,8 @@ class TrainingLoop:
         if not self._backend.applied():
             self._not_applied(step - 1)
         self._report(read_loss=last or step == 1 or step % self._spec.log_every == 0)
+        if step % self._shape.steps_per_epoch == 0:
+            self._context.emit_data()
         if not flags.stop and self._evaluation_due(step):
             self._evaluate()
         if step % self._spec.hash_every == 0:
@@ -161,6 +163,7 @@ class TrainingLoop:
         )
         if self._since_links.due():
             self._context.emit_links()
+            self._context.emit_data()
             self._since_links.restart()
 
     def _finite(self, loss: float | None) -> float | None:
@@ -326,6 +329,7 @@ class TrainingLoop:
         if self._timeline is not None:
             self._write_timeline()
         self._context.emit_links()
+        self._context.emit_data()
         total = self._meter.total
         detail = {
             "reason": reason,

@@ -15,6 +15,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from mlrun import runs, specfile, starters
 from mlrun.backends.torch.backend import TorchBackend
+from mlrun.data.folder import LocalFolder
 from mlrun.data.text import read_rows
 from mlrun.errors import RequestError
 from mlrun.spec import JobSpec
@@ -185,7 +186,7 @@ def _same_logits(run: Path, exported: Path, workdir: Path) -> None:
     backend = TorchBackend()
     backend.build(spec, None, 0)
     backend.load(checkpoint)
-    texts = [row.text for row in read_rows(workdir / "reviews.csv", "csv", "text", "label", "utf-8")]
+    texts = [row.text for row in read_rows(LocalFolder(workdir, "csv"), "reviews.csv", spec.data)]
     kept = backend._source.train.fetch(np.arange(len(backend._source.train)), 0).inputs
     tokens = AutoTokenizer.from_pretrained(exported)(
         texts, padding="max_length", truncation=True, max_length=16, return_tensors="pt"

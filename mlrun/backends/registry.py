@@ -28,37 +28,29 @@ _FAIL_INSTEAD_OF_SWAPPING = {
     "PYTORCH_MPS_LOW_WATERMARK_RATIO": "0.9",
 }
 
+# Two levels of TensorFlow's own log tell of CUDA and of CPU instructions, at every start.
+_KERAS_ON_TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"}
+
 _BACKENDS = {
     "torch": _Entry(
         "mlrun.backends.torch.backend", "TorchBackend", "torch", environment=_FAIL_INSTEAD_OF_SWAPPING
     ),
-    "tensorflow": _Entry("mlrun.backends.tensorflow.backend", "TensorFlowBackend", "tensorflow"),
+    "tensorflow": _Entry(
+        "mlrun.backends.tensorflow.backend",
+        "TensorFlowBackend",
+        "tensorflow",
+        environment=_KERAS_ON_TENSORFLOW,
+    ),
     "sim": _Entry("mlrun.backends.sim.backend", "SimBackend", None),
 }
 
 
-def require_offered(framework: str) -> None:
-    """Say before anything starts that a framework can't be had, wherever it might be installed.
-
-    Raises:
-        RequestError: no such framework, or not part of this version.
-    """
-    entry = _BACKENDS.get(framework)
-    if entry is None:
-        raise RequestError(f"framework {framework!r} is unknown", fix=f"use one of {', '.join(_BACKENDS)}")
-    if not _exists(entry.module):
-        raise RequestError(
-            f"framework {framework!r} isn't part of this version of mlrun", fix="use framework: torch"
-        )
-
-
 def create(framework: str) -> Backend:
-    """A new, unbuilt Backend of the framework.
+    """A new, unbuilt Backend of a framework that a spec may name.
 
     Raises:
-        RequestError: no such framework, not part of this version, or not installed.
+        RequestError: it isn't installed.
     """
-    require_offered(framework)
     entry = _BACKENDS[framework]
     if entry.needs is not None and importlib.util.find_spec(entry.needs) is None:
         raise RequestError(
@@ -70,10 +62,3 @@ def create(framework: str) -> Backend:
     backend = getattr(importlib.import_module(entry.module), entry.class_name)()
     assert isinstance(backend, Backend)
     return backend
-
-
-def _exists(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False

@@ -42,9 +42,9 @@ def wrap(optimizer: T, communicator: Communicator, bucket_bytes: int = BUCKET_BY
             "with mixed_float16, loss scaling must lie inside of what is wrapped",
             fix="wrap keras.optimizers.LossScaleOptimizer(optimizer)",
         )
-    from mlrun.backends.tensorflow.gradients import AveragedGradients  # noqa: PLC0415 - not on other backends
+    from mlrun.backends.tensorflow.gradients import ReducedGradients  # noqa: PLC0415 - not on other backends
 
-    average = AveragedGradients(communicator, bucket_bytes)
+    average = ReducedGradients(communicator, bucket_bytes)
     own: Any = type(optimizer)
 
     class Averaging(own):  # type: ignore[misc]

@@ -21,10 +21,13 @@ FRAMEWORKS = (
     "horovod",
 )
 
+_OTHER_NAMES = {"tensorflow": ("tensorflow-cpu", "tensorflow-macos")}
+"""Distributions that bring the same package."""
+
 
 def versions() -> dict[str, str | None]:
     """Distribution -> installed version, None where it isn't installed; ``mlrun`` among them."""
-    return {"mlrun": mlrun.__version__, **{name: _installed(name) for name in FRAMEWORKS}}
+    return {"mlrun": mlrun.__version__, **{name: _version(name) for name in FRAMEWORKS}}
 
 
 @functools.cache
@@ -35,6 +38,11 @@ def build() -> str:
     for path in sorted(root.rglob("*.py"), key=lambda path: path.relative_to(root).as_posix()):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
+
+
+def _version(name: str) -> str | None:
+    found = (_installed(distribution) for distribution in (name, *_OTHER_NAMES.get(name, ())))
+    return next((version for version in found if version is not None), None)
 
 
 def _installed(distribution: str) -> str | None:

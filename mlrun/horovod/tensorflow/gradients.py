@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from mlrun.allreduce.communicator import Op
-from mlrun.backends.tensorflow.gradients import AveragedGradients
+from mlrun.backends.tensorflow.gradients import ReducedGradients
 from mlrun.horovod.options import Average, check_process_set, global_process_set, reduction
 from mlrun.horovod.tensorflow.compression import Compression
 from mlrun.horovod.world import world
@@ -26,7 +26,7 @@ def reducer(op: Any, compression: Any) -> Callable[[Sequence[Any]], list[Any]]:
     if chosen not in (Op.AVERAGE, Op.SUM):
         raise ValueError("gradients are reduced by hvd.Average or hvd.Sum")
     communicator = world().in_float16 if compression is Compression.fp16 else world().communicator
-    average = AveragedGradients(communicator, BUCKET_BYTES)
+    average = ReducedGradients(communicator, BUCKET_BYTES)
     if chosen is Op.AVERAGE:
         return average
     return lambda gradients: [g if g is None else g * communicator.size for g in average(gradients)]
@@ -38,6 +38,7 @@ class Tape:
     def __init__(self, tape: Any, reduce: Callable[[Sequence[Any]], list[Any]]) -> None:
         self._tape, self._reduce = tape, reduce
 
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def gradient(self, target: Any, sources: Any, *args: Any, **options: Any) -> Any:
         """As ``tf.GradientTape.gradient``, over all ranks."""
         own = self._tape.gradient(target, sources, *args, **options)

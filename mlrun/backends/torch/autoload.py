@@ -13,7 +13,10 @@ DEVICES = ("cpu", "mps", "cuda")
 
 
 def register() -> None:
-    """Register backend ``mlrun``; under our launcher also as the default of every device. Never raises."""
+    """Register backend ``mlrun``, as the default of mps, and of every device under our launcher. Never raises.
+
+    torch's own default for mps is gloo, which has no collective for its tensors.
+    """
     try:
         _register()
     except Exception as error:
@@ -32,8 +35,7 @@ def _register() -> None:
     dist.Backend.register_backend("mlrun", _make_group, extended_api=True, devices=list(DEVICES))
     defaults.clear()
     defaults.update(before)
-    if "MLRUN_RUN" in os.environ:
-        defaults.update(dict.fromkeys(DEVICES, "mlrun"))
+    defaults.update(dict.fromkeys(DEVICES if "MLRUN_RUN" in os.environ else ("mps",), "mlrun"))
 
 
 def _make_group(options: Any, backend_options: Any) -> Any:

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ SUMMARY_FILE = "summary.json"
 TIMELINE_FILE = "timeline.json"
 CHECKPOINTS = "checkpoints"
 STATE_FILE = "state.json"
+LOOK_S = 0.2
+"""How often a file that grows is looked at."""
 
 
 class _SpecDumper(yaml.SafeDumper):
@@ -161,6 +163,25 @@ def read_events(run_dir: Path) -> Iterator[Event]:
             with suppress(ProtocolError):
                 if isinstance(event := decode(line), Event):
                     yield event
+
+
+def follow(path: Path, going_on: Callable[[], bool]) -> Iterator[str]:
+    """Whole lines, as long as ``going_on`` says that more may come; the last one needs no end."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        held = ""
+        while True:
+            lasts = going_on()  # asked before the read: what is written until then is read
+            if part := file.readline():
+                held += part
+                if held.endswith("\n"):
+                    yield held[:-1]
+                    held = ""
+            elif lasts:
+                time.sleep(LOOK_S)
+            else:
+                break
+        if held:
+            yield held
 
 
 class EventLog:

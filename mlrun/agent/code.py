@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-_MANIFEST = ".mlrun-manifest.json"
+MANIFEST = ".mlrun-manifest.json"
 """In the folder: what was brought last, so that what has gone since can be removed."""
 _CHUNK = 1 << 20
 
@@ -173,14 +173,14 @@ class CodeFolder:
 
     def _brought_before(self) -> set[str]:
         try:
-            return {e.path for e in Manifest.from_json((self._folder / _MANIFEST).read_text()).entries}
+            return {e.path for e in Manifest.from_json((self._folder / MANIFEST).read_text()).entries}
         except (OSError, CodeError):
             return set()
 
     def _record(self, manifest: Manifest) -> None:
-        arriving = self._folder / f"{_MANIFEST}.arriving"
+        arriving = self._folder / f"{MANIFEST}.arriving"
         arriving.write_text(manifest.to_json())
-        arriving.replace(self._folder / _MANIFEST)
+        arriving.replace(self._folder / MANIFEST)
 
 
 def _require_inside(path: str) -> None:

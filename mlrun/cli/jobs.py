@@ -58,9 +58,13 @@ def launch(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would start, and start nothing.")
     ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Let the launcher live on the first host, without this machine.")
+    ] = False,
 ) -> None:
     """Train the model of a spec."""
     from mlrun import github, specfile
+    from mlrun.errors import RequestError
 
     short = [("allreduce.engine", engine), ("device", device), ("restarts", max_restarts)]
     if interface:
@@ -71,6 +75,10 @@ def launch(
         if dry_run:
             _show_plan(job, np, smoke)
             return
+        if detach and smoke:
+            raise RequestError("--smoke runs on this machine and ends soon", fix="leave --detach out")
+        if detach:
+            raise typer.Exit(_detach(job, np, runs_dir, console))
         from mlrun.launch import launcher
 
         result = launcher.launch(
@@ -79,6 +87,20 @@ def launch(
     if smoke:
         github.annotate_failure(spec, result.summary)
     raise typer.Exit(result.exit_code)
+
+
+def _detach(job: JobSpec, np: int | None, runs_dir: Path, console: str) -> int:
+    """Start the launcher where it will live, and look on until the run trains."""
+    from mlrun.launch.detach import detach
+    from mlrun.launch.elsewhere import attach
+
+    run = detach(job, np=np, runs_dir=runs_dir)
+    code = attach(run, console="plain" if console == "live" else console, until_it_trains=True)
+    if code == 0:
+        away = None if isinstance(run, Path) else f"lives on {run.name}, in {run.run_dir}"
+        name = run.name if isinstance(run, Path) else run.folder.name
+        typer.echo(f"{name} {away or 'goes on by itself'}: mlrun attach, logs and stop reach it", err=True)
+    return code
 
 
 def _on_hosts(job: JobSpec, listed: str | None, hostfile: Path | None) -> JobSpec:

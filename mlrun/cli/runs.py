@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mlrun.cli.options import ConsoleKind, RunName, RunsDir
+from mlrun.cli.options import ConsoleKind, Hostfile, HostList, RunName, RunsDir
+
+if TYPE_CHECKING:
+    from mlrun.hosts import Host
 
 STOP_TIMEOUT_S = 120.0
 """How long ``stop`` waits for a run to finish its step, save and end."""
@@ -22,6 +25,7 @@ def register(app: typer.Typer) -> None:
     group.command(epilog="Example: mlrun runs rm digits-20261201")(rm)
     app.add_typer(group, name="runs")
     app.command(epilog="Example: mlrun ps")(ps)
+    app.command(epilog="Example: mlrun attach last")(attach)
     app.command(epilog="Example: mlrun stop last")(stop)
     app.command(epilog="Example: mlrun logs last --rank 2 -f")(logs)
     app.command(epilog="Example: mlrun replay last --speed 10")(replay)
@@ -34,15 +38,17 @@ def ls(
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """List the runs of this folder, or of all where it has none; the newest first."""
-    from rich.console import Console
-
+    from mlrun import index
     from mlrun.report import past
 
     folders = past.listed(runs_dir, everywhere=everywhere)
-    if not folders:
+    if not folders and not index.elsewhere():
         typer.echo("no runs yet; start one with: mlrun launch SPEC")
         return
-    Console(highlight=False).print(past.table(folders))
+    if folders:
+        past.print_table(folders)
+    for entry in index.elsewhere():
+        typer.echo(f"{index.short_id(entry.folder)}  {entry.folder.name}  lives on {entry.name}")
 
 
 def show(run: RunName, runs_dir: RunsDir = Path("runs")) -> None:
@@ -54,6 +60,7 @@ def show(run: RunName, runs_dir: RunsDir = Path("runs")) -> None:
     from mlrun.console.result import result
     from mlrun.report import past
 
+    _where_it_lives(runs_dir, run, "runs", "show")
     folder = index.find(runs_dir, run)
     told = Run()
     for event in runs.read_events(folder):
@@ -104,18 +111,70 @@ def rm(
         typer.echo(f"removed {folder}")
 
 
-def ps() -> None:
-    """List the runs that are alive on this machine."""
-    from rich.console import Console
-
+def ps(listed: HostList = None, hostfile: Hostfile = None) -> None:
+    """List the runs that are alive on this machine, or on others."""
     from mlrun import index
+    from mlrun.hosts import chosen_hosts
     from mlrun.report import past
 
+    if listed is not None or hostfile is not None:
+        raise typer.Exit(_ps_on(chosen_hosts(listed, hostfile)))
     alive = [entry.folder for entry in index.entries() if entry.launcher is not None]
     if not alive:
         typer.echo("no run is alive on this machine")
         return
-    Console(highlight=False).print(past.table(alive))
+    past.print_table(alive)
+
+
+def _ps_on(hosts: list[Host]) -> int:
+    """What ``ps`` says on each of ``hosts``; 1 where one of them can't be asked."""
+    import asyncio
+
+    from mlrun.errors import MlrunError
+    from mlrun.launch.elsewhere import carry_out
+
+    async def ask(host: Host) -> int:
+        told: list[str] = []
+
+        def hear(line: str) -> bool:
+            told.append(f"{host.name}: {line}")
+            return True
+
+        try:
+            code = await carry_out(host, ["ps"], hear)
+        except MlrunError as error:
+            told, code = [str(error)], 1
+        for line in told:
+            typer.echo(line)
+        return code
+
+    async def ask_all() -> list[int]:
+        return await asyncio.gather(*map(ask, hosts))
+
+    return 1 if any(asyncio.run(ask_all())) else 0
+
+
+def attach(run: RunName, console: ConsoleKind = "live", runs_dir: RunsDir = Path("runs")) -> None:
+    """Show a run that is going on, here or where it was detached to. Ctrl-C leaves it alone."""
+    from mlrun import index
+    from mlrun.launch.elsewhere import attach as watch
+
+    found = index.find_elsewhere(runs_dir, run) or index.find(runs_dir, run)
+    try:
+        raise typer.Exit(watch(found, console=console))
+    except KeyboardInterrupt:
+        typer.echo(f"the run goes on: mlrun attach {run}", err=True)
+
+
+def _where_it_lives(runs_dir: Path, run: str, *command: str) -> None:
+    """Where the run lives on another machine, the command is done there, and this one ends as that did."""
+    from mlrun import index
+
+    away = index.find_elsewhere(runs_dir, run)
+    if away is not None:
+        from mlrun.launch.elsewhere import pass_on
+
+        raise typer.Exit(pass_on(away, *command, away.run_dir))
 
 
 def stop(
@@ -128,8 +187,9 @@ def stop(
 
     from mlrun import index
     from mlrun.errors import RequestError, RunFailedError
-    from mlrun.report.past import LOOK_S
+    from mlrun.runs import LOOK_S
 
+    _where_it_lives(runs_dir, run, "stop")
     alive = [entry.folder for entry in index.entries() if entry.launcher is not None]
     folder = alive[0] if run == "last" and alive else index.find(runs_dir, run)
     entry = index.entry_of(folder)
@@ -158,6 +218,8 @@ def logs(
     from mlrun import index
     from mlrun.report import past
 
+    options = [*([] if rank is None else ["--rank", str(rank)]), *(["-f"] if follow else [])]
+    _where_it_lives(runs_dir, run, "logs", *options)
     folder = index.find(runs_dir, run)
     entry = index.entry_of(folder)
 

@@ -61,11 +61,13 @@ def launch(
     runs_dir: Path = Path("runs"),
     smoke: bool = False,
     lease_s: float = LEASE_S,
+    begun: Callable[[Path], None] = lambda _: None,
 ) -> RunResult:
     """Train ``spec`` with ``np`` workers in a new run folder; returns when nothing of it runs any more.
 
     ``log_ranks``: whose output the console shows; all of it is in the run folder.
     ``smoke``: afterwards also load the last checkpoint and go on for two steps.
+    ``begun`` is told the run folder once events are written there.
 
     Raises:
         RequestError, RefusedError: nothing was started.
@@ -76,7 +78,9 @@ def launch(
     run_dir = runs.create(runs_dir, spec.name)
     runs.write_spec(run_dir, resolved.spec)
     index.note(run_dir, smoke=smoke)
-    return _Run(resolved, run_dir, view, lease_s, smoke=smoke).see_through(resume_from=None)
+    run = _Run(resolved, run_dir, view, lease_s, smoke=smoke)
+    begun(run_dir)
+    return run.see_through(resume_from=None)
 
 
 def resume(

@@ -22,7 +22,7 @@ from typing import IO, Any, cast
 
 from pathspec import GitIgnoreSpec
 
-from mlrun.agent.code import Entry, Manifest, entry_of
+from mlrun.agent.code import MANIFEST, Entry, Manifest, entry_of
 from mlrun.errors import RefusedError, RunFailedError
 from mlrun.hosts import Host
 from mlrun.launch.ssh import SshTransport
@@ -38,7 +38,7 @@ TRANSFER_TIMEOUT_S = 1800.0
 
 _GIT_TIMEOUT_S = 60
 _BLOCK = 1 << 18
-_NEVER_NAMED = frozenset({".git", ".hg", ".svn", "__pycache__", ".DS_Store"})
+_NEVER_NAMED = frozenset({".git", ".hg", ".svn", "__pycache__", ".DS_Store", MANIFEST})
 _NEVER_AT_TOP = frozenset({"runs"})
 # What makes a folder an environment: it is bound to its machine and must not travel.
 _ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")

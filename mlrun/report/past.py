@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich import box
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from mlrun import index, runs
@@ -20,8 +22,6 @@ from mlrun.specfile import load
 from mlrun.wire import ProtocolError, decode
 
 UNKNOWN = text.UNKNOWN
-LOOK_S = 0.2
-"""How often a log that grows is looked at."""
 _FIGURES = (
     "status",
     "world_size",
@@ -32,6 +32,11 @@ _FIGURES = (
     "samples_per_second",
     "loss",
 )
+_COLUMNS = ("id", "run", "status", "ranks", "steps", "speed", "result", "started")
+_NUMBERS = ("ranks", "steps", "speed")
+_SPARED = ("ranks", "speed", "started")
+_WIDE = 120
+"""From this many columns on there is room for all."""
 RUNNING, DAMAGED, CUT_OFF = "running", "damaged", "cut off"
 """Besides the statuses of a summary: cut off is a run whose launcher was killed."""
 
@@ -48,15 +53,25 @@ def _looks_like_a_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in (runs.SPEC_FILE, runs.EVENTS_FILE, runs.CHECKPOINTS))
 
 
-def table(folders: list[Path]) -> Table:
-    """A line for each run."""
+def print_table(folders: list[Path]) -> None:
+    """A line for each run; a narrow terminal gets fewer columns, and a file or a pipe all of them."""
+    terminal = Console(highlight=False)
+    if not terminal.is_terminal and "COLUMNS" not in os.environ:
+        terminal.width = _WIDE
     alive = {entry.folder for entry in index.entries() if entry.launcher is not None}
-    lines = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("id", "run", "status", "ranks", "steps", "speed", "result", "started"):
-        lines.add_column(title, justify="right" if title in ("ranks", "steps", "speed") else "left")
-    for folder in folders:
-        lines.add_row(index.short_id(folder), folder.name, *_figures(folder, folder in alive))
-    return lines
+    rows = [
+        {"id": index.short_id(folder), "run": folder.name, **_figures(folder, folder in alive)}
+        for folder in folders
+    ]
+    lines = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    shown = [title for title in _COLUMNS if terminal.width >= _WIDE or title not in _SPARED]
+    for title in shown:
+        width = 0 if title == "result" else max((len(row[title]) for row in rows), default=0)
+        justify: JustifyMethod = "right" if title in _NUMBERS else "left"
+        lines.add_column(title, justify=justify, no_wrap=True, min_width=width)
+    for row in rows:
+        lines.add_row(*(row[title] for title in shown))
+    terminal.print(lines)
 
 
 def status_of(folder: Path, alive: bool) -> str:
@@ -70,18 +85,18 @@ def status_of(folder: Path, alive: bool) -> str:
     return str(runs.read_summary(folder).get("status") or DAMAGED)
 
 
-def _figures(folder: Path, alive: bool) -> list[str]:
+def _figures(folder: Path, alive: bool) -> dict[str, str]:
     summary = runs.read_summary(folder)
     speed, unit = summary.get("samples_per_second"), summary.get("unit")
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(folder.stat().st_ctime))
-    return [
-        status_of(folder, alive),
-        _or_unknown(summary.get("world_size")),
-        _or_unknown(summary.get("step")),
-        f"{text.speed(speed)} {unit}/s" if isinstance(speed, float) else UNKNOWN,
-        _result(summary),
-        str(summary.get("started") or "").replace("T", " ")[:16] or started,
-    ]
+    return {
+        "status": status_of(folder, alive),
+        "ranks": _or_unknown(summary.get("world_size")),
+        "steps": _or_unknown(summary.get("step")),
+        "speed": f"{text.speed(speed)} {unit}/s" if isinstance(speed, float) else UNKNOWN,
+        "result": _result(summary),
+        "started": str(summary.get("started") or "").replace("T", " ")[:16] or started,
+    }
 
 
 def _result(summary: Mapping[str, Any]) -> str:
@@ -154,31 +169,12 @@ def log_lines(run_dir: Path, rank: int | None, going_on: Callable[[], bool] = la
     """
     log, events = run_dir / f"rank-{rank}.log", run_dir / runs.EVENTS_FILE
     if rank is not None and log.is_file():
-        yield from _lines(log, going_on)
+        yield from runs.follow(log, going_on)
         return
     if not events.is_file():
         raise RequestError(f"{run_dir.name} has recorded nothing", fix="name another run")
-    for line in _lines(events, going_on):
+    for line in runs.follow(events, going_on):
         with contextlib.suppress(ProtocolError):
             event = decode(line)
             if isinstance(event, LogEvent) and rank in (None, event.rank):
                 yield log_line(event)
-
-
-def _lines(path: Path, going_on: Callable[[], bool]) -> Iterator[str]:
-    """Whole lines; the last one of a file that nobody writes any more needs no end."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        held = ""
-        while True:
-            lasts = going_on()  # asked before the read: what is written until then is read
-            if part := file.readline():
-                held += part
-                if held.endswith("\n"):
-                    yield held[:-1]
-                    held = ""
-            elif lasts:
-                time.sleep(LOOK_S)
-            else:
-                break
-        if held:
-            yield held

@@ -9,7 +9,7 @@ NATIVE := $(wildcard mlrun/*/native/*.h mlrun/*/native/*.cpp)
 CPP := $(NATIVE) $(wildcard tests/native/*.h tests/native/*.cpp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test cluster cluster-test tensorflow-test engines-test trainers-test torch-suite lint types format macos-compile sanitize soak bench clean
+.PHONY: help install demo test cluster cluster-test tensorflow-test engines-test trainers-test s3-test torch-suite lint types format macos-compile sanitize soak bench clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -19,7 +19,7 @@ demo: $(INSTALLED) ## train a small ResNet on real digits with 2 workers
 
 test: $(INSTALLED) ## the tests that one machine is enough for
 	$(BIN)/pytest --ignore=tests/cluster --ignore=tests/tensorflow --ignore=tests/engines \
-		--ignore=tests/trainers
+		--ignore=tests/trainers --ignore=tests/s3
 
 cluster: $(INSTALLED) ## a shell on the launcher of 4 hosts with an sshd each; needs Linux and root
 	$(BIN)/python -m tests.cluster.cluster 4
@@ -39,6 +39,10 @@ engines-test: $(INSTALLED) ## torch and TensorFlow on every engine; builds Horov
 trainers-test: $(INSTALLED) ## the tests that need accelerate and Lightning, which this installs
 	$(BIN)/python -m pip install -q -c constraints.txt accelerate pytorch-lightning
 	$(BIN)/pytest tests/trainers
+
+s3-test: $(INSTALLED) ## a bucket as the source of a run, on a server of this machine, which this installs
+	$(BIN)/python -m pip install -q -c constraints.txt s3fs 'moto[server]'
+	$(BIN)/pytest tests/s3
 
 torch-suite: $(INSTALLED) ## PyTorch's own tests of torch.distributed, on 3 and 4 ranks
 	$(BIN)/python tools/torch_suite.py

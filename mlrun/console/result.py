@@ -77,6 +77,8 @@ def _figures(run: Run, summary: dict[str, Any]) -> Iterator[Text]:
         yield _line(f"{run.unit}/s", figure + (f"   {each}" if len(speeds) > 1 else ""))
     if (told_of_links := _links(summary)) is not None:
         yield _line("links", told_of_links)
+    if (told_of_data := _data(ranks)) is not None:
+        yield _line("data", told_of_data)
     agree = summary.get("hashes_agree")
     if agree is not None and len(ranks) > 1:
         words = f"equal on all {len(ranks)} ranks" if agree else "DIFFER between ranks"
@@ -96,6 +98,18 @@ def _links(summary: dict[str, Any]) -> str | None:
     which = f"slowest of {len(links)}: " if len(links) > 1 else ""
     kind = f" over {slowest['kind']}" if slowest["kind"] else ""
     return f"{which}{' → '.join(slowest['hosts'])}{kind}, {text.size(slowest['bytes_per_s'])}/s"
+
+
+def _data(ranks: list[dict[str, Any]]) -> str | None:
+    """What came from elsewhere; None where the data lay on every host."""
+    told = [rank for rank in ranks if rank.get("bytes_fetched") is not None]
+    if not told:
+        return None
+    files, cached = (sum(rank[key] for rank in told) for key in ("files_fetched", "files_cached"))
+    fetched = (
+        f"{text.size(sum(rank['bytes_fetched'] for rank in told))} in {files:,} files" if files else "none"
+    )
+    return f"fetched: {fetched}, read from the hosts' caches: {cached:,} files"
 
 
 def _speeds(run: Run, summary: dict[str, Any]) -> tuple[float | None, dict[int, float | None]]:

@@ -37,13 +37,14 @@ class UrlFolder(Folder):
         else:
             below = ((path[len(self._root) + 1 :], told) for path, told in found.items())
             self.listing = listing_of((_entry(name, told) for name, told in below), source)
+        self._sizes = {entry.name: entry.size for entry in self.listing.entries}
         if not self.listing.entries:
             raise DataError(f"{self.place} has no files of {source}", "correct data.location or data.path")
 
     def read(self, name: str) -> bytes:
         with self._explained(self.where(name)):
             content: bytes = self._files.cat_file(f"{self._root}/{name}")
-        size = next(entry.size for entry in self.listing.entries if entry.name == name)
+        size = self._sizes[name]
         if size is not None and len(content) != size:
             raise DataError(
                 f"{self.where(name)} is truncated: {len(content):,} of {size:,} bytes came",

@@ -15,6 +15,11 @@ def test_fsdp2_trains_as_one_process_does(ranks: RankPool) -> None:
         assert parameters == pytest.approx(features.train_alone(3), abs=1e-5)
 
 
+def test_a_mesh_of_data_and_tensor_parallel_ranks_trains_as_one_process_does(ranks: RankPool) -> None:
+    for parameters in ranks.run(4, features.train_on_a_mesh):
+        assert parameters == pytest.approx(features.train_alone(2), abs=1e-5)
+
+
 def test_a_sharded_optimizer_trains_as_one_process_does(ranks: RankPool) -> None:
     results = ranks.run(2, features.train_with_sharded_optimizer)
     for parameters, _ in results:
@@ -45,6 +50,16 @@ def test_dtensor_computes_on_a_mesh(ranks: RankPool) -> None:
 
 def test_dcp_reads_a_checkpoint_into_another_layout(ranks: RankPool, tmp_path: Path) -> None:
     assert ranks.run(2, features.save_and_load_a_checkpoint, str(tmp_path)) == [True, True]
+
+
+def test_a_checkpoint_is_written_beside_training(ranks: RankPool, tmp_path: Path) -> None:
+    assert ranks.run(2, features.save_while_training, str(tmp_path)) == [True, True]
+
+
+def test_a_pipeline_of_ranks_computes_the_gradients_of_one_process(ranks: RankPool) -> None:
+    wanted = features.gradients_without_a_pipeline(3)
+    for found, expected in zip(ranks.run(3, features.pass_through_a_pipeline), wanted, strict=True):
+        assert found == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_script_in_a_worker_uses_the_links_of_its_run(ranks: RankPool) -> None:

@@ -77,6 +77,28 @@ def train_fsdp2() -> tuple[list[float], bool]:
 
 
 @_in_a_group
+def train_on_a_mesh() -> list[float]:
+    """The same on two pairs of ranks, each of which shares layers out; ``fully_shard`` goes across pairs."""
+    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
+    from torch.distributed.tensor.parallel import (  # noqa: PLC0415
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+    model = _model()
+    parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    fully_shard(model, mesh=mesh["data"])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        _loss(model, step, mesh["data"].get_local_rank()).backward()
+        optimizer.step()
+    return torch.cat([p.full_tensor().detach().flatten() for p in model.parameters()]).tolist()
+
+
+@_in_a_group
 def train_with_sharded_optimizer() -> tuple[list[float], int]:
     """The same with ZeroRedundancyOptimizer; the parameters, and how many of them this rank's Adam keeps."""
     from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415
@@ -178,6 +200,51 @@ def save_and_load_a_checkpoint(folder: str) -> bool:
     dcp.load(state, checkpoint_id=folder)
     found = state["sharded"].redistribute(mesh, [Replicate()]).to_local()
     return torch.equal(found, values) and torch.equal(state["plain"], values + 1)
+
+
+@_in_a_group
+def save_while_training(folder: str) -> bool:
+    """DCP's ``async_save`` in a group of its own, beside all-reduces of all ranks."""
+    import torch.distributed.checkpoint as dcp  # noqa: PLC0415
+
+    values = torch.arange(6.0)
+    saving = dcp.async_save({"values": values}, checkpoint_id=folder, process_group=dist.new_group())
+    for _ in range(20):
+        dist.all_reduce(torch.ones(10))
+    saving.result()
+    state = {"values": torch.zeros(6)}
+    dcp.load(state, checkpoint_id=folder)
+    return torch.equal(state["values"], values)
+
+
+@_in_a_group
+def pass_through_a_pipeline() -> list[float]:
+    """A layer per rank, four micro-batches: the gradient of this rank's layer."""
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe  # noqa: PLC0415
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    layer = pipeline_layers(size)[rank]
+    schedule = ScheduleGPipe(
+        PipelineStage(layer, rank, size, torch.device("cpu")), n_microbatches=4, loss_fn=_mean_square
+    )
+    inputs = (_batch(0, 0)[:4],) if rank == 0 else ()
+    schedule.step(*inputs, target=torch.zeros(4, 8) if rank == size - 1 else None)
+    return layer.weight.grad.flatten().tolist()
+
+
+def pipeline_layers(size: int) -> list[nn.Linear]:
+    torch.manual_seed(0)
+    return [nn.Linear(8, 8) for _ in range(size)]
+
+
+def gradients_without_a_pipeline(size: int) -> list[list[float]]:
+    layers = pipeline_layers(size)
+    _mean_square(nn.Sequential(*layers)(_batch(0, 0)[:4]), torch.zeros(4, 8)).backward()
+    return [layer.weight.grad.flatten().tolist() for layer in layers]
+
+
+def _mean_square(output: Tensor, target: Tensor) -> Tensor:
+    return (output - target).square().mean()
 
 
 def use_the_runs_ring(communicator: Any) -> tuple[float, list[int]]:

@@ -13,7 +13,7 @@ DEVICES = ("cpu", "mps", "cuda")
 
 
 def register() -> None:
-    """Register backend ``mlrun``, as the default of mps, and of every device under our launcher. Never raises.
+    """Register backend ``mlrun``, as mps' default, and as every device's under our launcher. Never raises.
 
     torch's own default for mps is gloo, which has no collective for its tensors.
     """

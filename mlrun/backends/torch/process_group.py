@@ -21,6 +21,7 @@ from torch import Tensor
 from mlrun.allreduce.communicator import Communicator, DeadlineError, DType, Op, Work
 from mlrun.allreduce.own import lent
 from mlrun.backends.torch import refused_hooks
+from mlrun.backends.torch.autoload import DEVICES
 from mlrun.backends.torch.lane import Lane
 from mlrun.backends.torch.staging import choice
 from mlrun.backends.torch.staging.base import Staged, Staging
@@ -267,6 +268,11 @@ class MlrunProcessGroup(dist.ProcessGroup):
 
     supports_splitting = False
     """torch then takes the other way to make groups, ``new_group``, which costs nothing here."""
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """What asynchronous checkpoints and collectives of objects look for the CPU in."""
+        return [torch.device(device) for device in DEVICES]
 
     def _get_backend(self, device: torch.device) -> MlrunProcessGroup:
         """What ``init_process_group(device_id=...)`` asks for: one group serves all devices."""

@@ -48,7 +48,9 @@ class RankDevice(Accelerator):  # type: ignore[misc]
 
     @staticmethod
     def get_parallel_devices(devices: int) -> list[torch.device]:
-        return [choose_device("auto", local_rank) for local_rank in range(devices)]
+        chosen = [choose_device("auto", local_rank) for local_rank in range(devices)]
+        # Lightning gives a GPU to init_process_group, which wants its number.
+        return [torch.device("mps", 0) if device.type == "mps" else device for device in chosen]
 
     @staticmethod
     def auto_device_count() -> int:

@@ -24,8 +24,8 @@ Made by `make torch-suite`; don't edit. The tests are those of
 `torch/testing/_internal/distributed/distributed_test.py` in the wheel of torch {torch}, on the CPU, in groups
 that meet at a file store. PyTorch chooses tests by backends' names: mlrun is added to its sets {features},
 and tests behind a reason that only asks for a name run where mlrun has what they need
-(`LIFTED` in `tests/torch_suite/suite.py`). A test that needs a GPU, or whose own code asks for NCCL, Gloo or
-MPI by name, is skipped.
+(`LIFTED` in `tests/torch_suite/suite.py`); so do those that PyTorch keeps for 8 ranks. A test that needs a
+GPU, or whose own code asks for NCCL, Gloo or MPI by name, is skipped.
 
 | ranks | tests | passed | failed | skipped |
 |---:|---:|---:|---:|---:|

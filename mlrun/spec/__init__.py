@@ -79,6 +79,11 @@ class JobSpec(Block):
     workdir: str | None = Field(
         default=None, description="Folder in which the workers run, and from which they import"
     )
+    custom_ops: list[str] = Field(
+        default_factory=list,
+        description="Custom operations, loaded before the model is made: libraries (.so), C++ sources (.cc), "
+        "built on each host, or .py files that register some",
+    )
     ship: list[str] = Field(
         default_factory=list,
         description="What of workdir isn't sent to other hosts, in gitignore's language, !NAME what is; "

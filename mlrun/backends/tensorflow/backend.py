@@ -12,10 +12,11 @@ import tensorflow as tf
 
 from mlrun.allreduce.communicator import Communicator, DType, Op
 from mlrun.backends.base import Backend, Evaluation, Shape, Span, StepResult
+from mlrun.backends.custom_ops import load_custom_ops
 from mlrun.backends.data import in_workdir
 from mlrun.backends.learning_rate import LearningRate, base_learning_rate
 from mlrun.backends.selected import selected
-from mlrun.backends.tensorflow import checkpoint, replicas
+from mlrun.backends.tensorflow import checkpoint, custom_ops, replicas
 from mlrun.backends.tensorflow.data import make_source
 from mlrun.backends.tensorflow.device import configure, threads
 from mlrun.backends.tensorflow.gradients import ReducedGradients, Step
@@ -42,6 +43,7 @@ class TensorFlowBackend(Backend):
     def build(self, spec: JobSpec, communicator: Communicator | None, local_rank: int) -> Shape:
         self._spec = spec
         self._device = configure(spec, local_rank)
+        load_custom_ops(spec, custom_ops.flags, custom_ops.load)
         self._task = make_task(spec)
         self.unit = self._task.unit
         self._source = make_source(spec)

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from mlrun.allreduce.communicator import Communicator
 from mlrun.backends.base import Backend, Evaluation, Shape, Span, StepResult
+from mlrun.backends.custom_ops import load_custom_ops
 from mlrun.backends.data import in_workdir
 from mlrun.backends.learning_rate import LearningRate, base_learning_rate
-from mlrun.backends.torch import autoload, checkpoint, replicas
+from mlrun.backends.torch import autoload, checkpoint, custom_ops, replicas
 from mlrun.backends.torch.data.sources import make_source
 from mlrun.backends.torch.data.splits import Batch
 from mlrun.backends.torch.device import autocast, choose_device, device_name, set_threads
@@ -51,6 +52,7 @@ class TorchBackend(Backend):
         self._device = choose_device(spec.device, local_rank)
         self._fallbacks = Fallbacks()
         self._examine_device()
+        load_custom_ops(spec, custom_ops.flags, custom_ops.load)
         self._task = make_task(spec)
         self.unit = self._task.unit
         self._source = make_source(spec, self._device)

@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,6 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from mlrun.agent.awake import keep_awake
 from mlrun.agent.channel import Channels
 from mlrun.agent.link_probe import LinkProbe
 from mlrun.agent.pipe import LINE_LIMIT, Pipe
@@ -122,7 +122,7 @@ class Agent:
             socket_path = await self._open_door() if message.lasting else None
             self._pipe.send(HelloReply(self._host, os.getpid(), facts(), PROTOCOL_VERSION, socket_path))
             self._telling = self._telling or asyncio.create_task(self._tell_telemetry())
-            _keep_awake()
+            keep_awake()
         elif isinstance(message, LinkListen):
             self._end_probes()
             self._probe = LinkProbe(message.secret)
@@ -210,18 +210,6 @@ class Agent:
                 host=self._host if message.host is None else message.host,
             )
         self._pipe.send(message)
-
-
-def _keep_awake() -> None:
-    """A Mac would go to sleep under a run that nobody touches; this lasts as long as the agent."""
-    if sys.platform == "darwin":
-        with suppress(OSError):
-            subprocess.Popen(
-                ["/usr/bin/caffeinate", "-ims", "-w", str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
 
 
 def _short_folder() -> Path:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlrun.doctor.asking import measure_links, reach, reply_of
+from mlrun.doctor.asking import LEASE_S, measure_links, reach, reply_of
 from mlrun.errors import MlrunError, RefusedError
 from mlrun.hosts import Host
 from mlrun.launch.agreement import agree
@@ -51,7 +51,9 @@ class Ladder:
         here = await asyncio.to_thread(on_this_machine, self._hosts)
         folder = Path.cwd()
         self._stations = [
-            station(host, [], str(folder), folder, self._run_id, is_here=host.name in here)
+            station(
+                host, [], str(folder), folder, run_id=self._run_id, lease_s=LEASE_S, is_here=host.name in here
+            )
             for host in self._hosts
         ]
         checks: list[tuple[str, Callable[[], Awaitable[list[str]]]]] = [

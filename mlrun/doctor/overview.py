@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlrun.doctor.asking import measure_links, reach, reply_of
+from mlrun.doctor.asking import LEASE_S, measure_links, reach, reply_of
 from mlrun.doctor.command import any_spec
 from mlrun.errors import ExitCode, MlrunError
 from mlrun.hosts import Host
@@ -35,7 +35,10 @@ async def _check(hosts: Sequence[Host], spec: JobSpec, say: Callable[[str], None
     here = await asyncio.to_thread(on_this_machine, hosts)
     run_id = f"check-{secrets.token_hex(4)}"
     folder = Path.cwd()
-    stations = [station(host, [], str(folder), folder, run_id, is_here=host.name in here) for host in hosts]
+    stations = [
+        station(host, [], str(folder), folder, run_id=run_id, lease_s=LEASE_S, is_here=host.name in here)
+        for host in hosts
+    ]
     facts: dict[str, dict[str, Any]] = {}
     troubles: list[str] = []
 

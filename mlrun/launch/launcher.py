@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mlrun import index, runs
+from mlrun.agent.awake import keep_awake
 from mlrun.console import Console, open_console
 from mlrun.errors import ExitCode, MlrunError, RequestError, RunFailedError
 from mlrun.hosts import Host, spec_entry
@@ -20,9 +21,11 @@ from mlrun.launch.alone import run_alone
 from mlrun.launch.generation import Generation
 from mlrun.launch.here import on_this_machine
 from mlrun.launch.hooks import run_hook
+from mlrun.launch.readiness import lid_note
 from mlrun.launch.record import Record
 from mlrun.launch.resolve import Resolved, resolve
 from mlrun.launch.summary import Summary
+from mlrun.probe.system import is_portable
 from mlrun.protocol import (
     FailureEvent,
     LogEvent,
@@ -202,7 +205,11 @@ class _Run:
 
     async def _train(self, resume_from: Path | None) -> ExitCode:
         _on_signals(self._interrupt)
+        keep_awake()
         self._here = await asyncio.to_thread(on_this_machine, self._resolved.hosts)
+        if is_portable():
+            first = self._resolved.hosts[0].name
+            self._record.show(LogEvent(lid_note(None if first in self._here else first), "warning"))
         exit_code = await self._generate_again(resume_from)
         if self._smoke and exit_code is ExitCode.DONE:
             exit_code = await self._prove()

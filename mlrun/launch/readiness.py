@@ -21,6 +21,12 @@ def host_warnings(facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
 
 
+def lid_note(host: str | None) -> str:
+    """What a portable launcher should know; ``host``: the first one, where that is another machine."""
+    ends = "closing this lid ends the run"
+    return f"{ends}; with --detach it would live on {host}" if host is not None else ends
+
+
 def room_warnings(facts: Mapping[str, Mapping[str, Any]], parameters: int | None) -> list[str]:
     """Hosts without room for two checkpoints: a new one is whole before the old one goes."""
     if parameters is None:

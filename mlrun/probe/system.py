@@ -68,8 +68,17 @@ def _disk_free_bytes() -> int | None:
 
 def _on_battery() -> bool | None:
     """Whether the battery feeds this machine; None where there is none, or nobody knows."""
-    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    battery = _battery()
     return None if battery is None or battery.power_plugged is None else not battery.power_plugged
+
+
+def is_portable() -> bool:
+    """Whether this machine has a battery, and so most likely a lid."""
+    return _battery() is not None
+
+
+def _battery() -> Any:
+    return psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
 
 
 def _automatic_updates() -> bool | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlrun.launch.readiness import host_warnings, room_warnings
+from mlrun.launch.readiness import host_warnings, lid_note, room_warnings
 
 
 def test_only_what_is_known_to_be_bad_is_told() -> None:
@@ -28,3 +28,8 @@ def test_there_must_be_room_for_two_checkpoints() -> None:
     (told,) = room_warnings(facts, 25_000_000)
     assert told.startswith("mac1 has 0.5 GB of free disk, and two checkpoints of this model may take 0.6 GB")
     assert room_warnings(facts, None) == []
+
+
+def test_a_portable_launcher_is_told_of_its_lid() -> None:
+    assert lid_note(None) == "closing this lid ends the run"
+    assert lid_note("mac1").endswith("with --detach it would live on mac1")

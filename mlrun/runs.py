@@ -32,6 +32,12 @@ LOOK_S = 0.2
 """How often a file that grows is looked at."""
 
 
+_SECRET_NAME = re.compile(
+    r"(key|token|secret|password|passwd|passphrase|credential|auth)s?(_|$)", re.IGNORECASE
+)
+_PASSWORD_IN_URL = re.compile(r"://[^/\s]*:[^/\s]*@")
+
+
 class _SpecDumper(yaml.SafeDumper):
     """Quotes text that YAML 1.2 would read as a number, which PyYAML (1.1) leaves bare."""
 
@@ -73,8 +79,21 @@ def all_runs(runs_dir: Path) -> list[Path]:
 
 
 def spec_text(spec: JobSpec) -> str:
-    """The resolved spec as YAML."""
-    return yaml.dump(spec.model_dump(mode="json"), Dumper=_SpecDumper, sort_keys=False, allow_unicode=True)
+    """The resolved spec as YAML; ``env`` without its secrets, for which null stands."""
+    content = spec.model_dump(mode="json")
+    for block in (content, *(host for host in content["hosts"] if isinstance(host, dict))):
+        block["env"] = {k: None if _is_secret(k, v) else v for k, v in block["env"].items()}
+    return yaml.dump(content, Dumper=_SpecDumper, sort_keys=False, allow_unicode=True)
+
+
+def secrets_of(spec: JobSpec) -> list[str]:
+    """The names of what ``env`` holds and the run folder doesn't: it seems to be secret."""
+    blocks = [spec.env, *(host.env for host in spec.hosts if not isinstance(host, str))]
+    return sorted({name for env in blocks for name, value in env.items() if _is_secret(name, value)})
+
+
+def _is_secret(name: str, value: str | None) -> bool:
+    return value is not None and bool(_SECRET_NAME.search(name) or _PASSWORD_IN_URL.search(value))
 
 
 def write_spec(run_dir: Path, spec: JobSpec) -> None:

@@ -78,6 +78,9 @@ def launch(
     """
     resolved = resolve(spec, np, smoke=smoke)
     view = _view(console, log_ranks)
+    if hidden := runs.secrets_of(resolved.spec):
+        those = ", ".join(f"env.{name}" for name in hidden)
+        resolved.notes.append(f"not in the run folder: {those}; a resume takes them from its own environment")
     run_dir = runs.create(runs_dir, spec.name)
     runs.write_spec(run_dir, resolved.spec)
     index.note(run_dir, smoke=smoke)

@@ -52,6 +52,19 @@ def test_the_spec_comes_back_as_it_was(tmp_path: Path) -> None:
     assert load(tmp_path / runs.SPEC_FILE) == spec
 
 
+def test_secrets_of_env_stay_out_of_the_stored_spec(tmp_path: Path) -> None:
+    secret = {"HF_TOKEN": "abc", "db_password": "abc", "STORE": "s3://me:abc@host/data"}
+    plain = {"TOKENIZERS_PARALLELISM": "false", "STORE_URL": "https://host:443/a@b", "AUTHOR": "me"}
+    host = {"name": "mac1", "env": {"API_KEY": "abc", "CACHE": "/x"}}
+    spec = JobSpec.model_validate(SPEC | {"env": {**secret, **plain}, "hosts": ["mac2", host]})
+    folder = runs.create(tmp_path, "job")
+    runs.write_spec(folder, spec)
+    assert "abc" not in (folder / "spec.yaml").read_text()
+    again = load(folder / "spec.yaml")
+    assert again.env == {**dict.fromkeys(secret), **plain}
+    assert runs.secrets_of(spec) == ["API_KEY", "HF_TOKEN", "STORE", "db_password"]
+
+
 def test_the_latest_whole_checkpoint_counts(tmp_path: Path) -> None:
     assert runs.latest_checkpoint(tmp_path) is None
     for name, step in (("step-00000009", 9), ("step-00000010", 10), (".unfinished-step-00000011", 11)):

@@ -20,6 +20,8 @@ class _Entry:
     """The import that must be installed, and the extra of the same name that installs it."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that it reads as it is imported; set together, unless the user set one of them."""
+    check: tuple[str, str] | None = None
+    """A module and a function of it that may refuse, before anything of the framework is imported."""
 
 
 # PyTorch lets MPS take 1.7 times the recommended memory: a job that is too large would swap, and not fail.
@@ -40,6 +42,7 @@ _BACKENDS = {
         "TensorFlowBackend",
         "tensorflow",
         environment=_KERAS_ON_TENSORFLOW,
+        check=("mlrun.backends.tensorflow.plugin", "require_sound_plugin"),
     ),
     "sim": _Entry("mlrun.backends.sim.backend", "SimBackend", None),
 }
@@ -50,6 +53,7 @@ def create(framework: str) -> Backend:
 
     Raises:
         RequestError: it isn't installed.
+        RefusedError: what is installed beside it doesn't fit it.
     """
     entry = _BACKENDS[framework]
     if entry.needs is not None and importlib.util.find_spec(entry.needs) is None:
@@ -59,6 +63,8 @@ def create(framework: str) -> Backend:
         )
     if os.environ.keys().isdisjoint(entry.environment):
         os.environ.update(entry.environment)
+    if entry.check is not None:
+        getattr(importlib.import_module(entry.check[0]), entry.check[1])()
     backend = getattr(importlib.import_module(entry.module), entry.class_name)()
     assert isinstance(backend, Backend)
     return backend

@@ -169,7 +169,7 @@ def doctor(
     if device_check:
         from mlrun.doctor.device import examine_device
 
-        raise typer.Exit(examine_device(typer.echo))
+        raise typer.Exit(examine_device(framework, typer.echo))
     from mlrun.doctor import command
     from mlrun.hosts import chosen_hosts
 

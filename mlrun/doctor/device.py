@@ -6,21 +6,28 @@ import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mlrun.errors import ExitCode, RequestError
+from mlrun.errors import ExitCode, RefusedError, RequestError
 from mlrun.probe.system import facts
 
 if TYPE_CHECKING:
     import torch
 
 
-def examine_device(say: Callable[[str], None]) -> ExitCode:
-    """``say`` what was found; THRESHOLD_MISSED where something was wrong.
+def examine_device(framework: str, say: Callable[[str], None]) -> ExitCode:
+    """``say`` what was found with ``framework``; THRESHOLD_MISSED where something was wrong.
 
     Raises:
-        RequestError: torch isn't installed.
+        RequestError: it isn't torch or tensorflow, or isn't installed.
     """
-    if importlib.util.find_spec("torch") is None:
-        raise RequestError("torch isn't installed here", fix="pip install 'mlrun-ring[torch]'")
+    examine = {"torch": _examine_torch, "tensorflow": _examine_tensorflow}.get(framework)
+    if examine is None:
+        raise RequestError(f"framework {framework} has no device to check", fix="take torch or tensorflow")
+    if importlib.util.find_spec(framework) is None:
+        raise RequestError(f"{framework} isn't installed here", fix=f"pip install 'mlrun-ring[{framework}]'")
+    return examine(say)
+
+
+def _examine_torch(say: Callable[[str], None]) -> ExitCode:
     import torch  # noqa: PLC0415 - takes seconds
 
     from mlrun.backends.torch.device import choose_device, device_name  # noqa: PLC0415
@@ -34,6 +41,33 @@ def examine_device(say: Callable[[str], None]) -> ExitCode:
         _say_known_bad(torch.__version__, say)
     results = [_overlap(device, say), _layers(device, say)]
     return ExitCode.DONE if all(results) else ExitCode.THRESHOLD_MISSED
+
+
+def _examine_tensorflow(say: Callable[[str], None]) -> ExitCode:
+    from mlrun.backends.tensorflow.plugin import require_sound_plugin  # noqa: PLC0415
+    from mlrun.probe.metal_plugins import installed  # noqa: PLC0415
+    from mlrun.probe.versions import versions  # noqa: PLC0415
+
+    plugins = ", ".join(installed(versions())) or "no plug-in for Metal"
+    try:
+        require_sound_plugin()
+    except RefusedError as error:
+        say(f"NO  plug-in: {error}")
+        return ExitCode.THRESHOLD_MISSED
+    say(f"ok  plug-in: {plugins}")
+    import tensorflow as tf  # noqa: PLC0415 - takes seconds, and a plug-in may break it
+
+    from mlrun.backends.tensorflow.device_check import device_check  # noqa: PLC0415
+
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        say("NO  device: TensorFlow sees no GPU here: training would run on the CPU")
+        return ExitCode.THRESHOLD_MISSED
+    say(f"ok  device: {len(gpus)} GPU, TensorFlow {tf.__version__}")
+    findings = device_check("/GPU:0")
+    for finding in findings:
+        say(f"{'ok ' if finding.agrees else 'NO '} {finding}")
+    return ExitCode.DONE if all(finding.agrees for finding in findings) else ExitCode.THRESHOLD_MISSED
 
 
 def _say_known_bad(version: str, say: Callable[[str], None]) -> None:

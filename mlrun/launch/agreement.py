@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlrun.errors import RefusedError
+from mlrun.probe.metal_plugins import PLUGINS, refusal
 
 _DECISIVE = {
     "torch": ("torch", "torchvision"),
-    "tensorflow": ("tensorflow", "keras"),
+    "tensorflow": ("tensorflow", "keras", *PLUGINS),
     "sim": (),
 }
 """Framework -> distributions of which every host must have the same version."""
@@ -72,6 +73,8 @@ def agree(facts: Mapping[str, Mapping[str, Any]], framework: str) -> list[str]:
             f"{', '.join(without)}: {needed} isn't installed in the Python that mlrun runs in there",
             fix="install it there: mlrun hosts install",
         )
+    if framework == "tensorflow":
+        _require_sound_plugins(facts)
     found = differences(facts, framework)
     decisive = [difference for difference in found if difference.decisive]
     if decisive:
@@ -81,6 +84,13 @@ def agree(facts: Mapping[str, Mapping[str, Any]], framework: str) -> list[str]:
             fix=_fix(decisive),
         )
     return [f"the hosts differ in {d.what}: {_spread(d.values)}" for d in found]
+
+
+def _require_sound_plugins(facts: Mapping[str, Mapping[str, Any]]) -> None:
+    for host, told in facts.items():
+        refused = refusal(told["versions"], told["python"], told["release"], {})
+        if refused is not None:
+            raise RefusedError(f"{host}: {refused[0]}", fix=refused[1])
 
 
 def _fix(decisive: list[Difference]) -> str:

@@ -15,6 +15,7 @@ FRAMEWORKS = (
     "transformers",
     "tensorflow",
     "tensorflow-metal",
+    "tensorflow-metal-plugin",
     "keras",
     "numpy",
     "mpi4py",

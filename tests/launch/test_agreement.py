@@ -57,5 +57,12 @@ def test_another_framework_s_version_decides_nothing() -> None:
         agree(told, "tensorflow")
 
 
+def test_a_plugin_that_doesnt_fit_its_tensorflow_stops_the_run() -> None:
+    told = {"mac1": facts(versions={"tensorflow": "2.20.0", "tensorflow-metal": "1.2.0"})}
+    with pytest.raises(RefusedError, match=r"^mac1: tensorflow-metal 1.2.0 works with TensorFlow "):
+        agree(told, "tensorflow")
+    assert agree(told, "torch") == []
+
+
 def test_no_differences_no_table() -> None:
     assert table(differences({"mac1": facts()}, "sim")) == ""

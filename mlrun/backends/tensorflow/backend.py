@@ -19,6 +19,7 @@ from mlrun.backends.selected import selected
 from mlrun.backends.tensorflow import checkpoint, custom_ops, replicas
 from mlrun.backends.tensorflow.data import make_source
 from mlrun.backends.tensorflow.device import configure, threads
+from mlrun.backends.tensorflow.device_check import require_agreement
 from mlrun.backends.tensorflow.gradients import ReducedGradients, Step
 from mlrun.backends.tensorflow.models import Sizes, make_model
 from mlrun.backends.tensorflow.optimizer import make_optimizer
@@ -27,6 +28,8 @@ from mlrun.backends.tensorflow.training import Training, evaluation
 from mlrun.data.feed import Feed
 from mlrun.data.sampler import Sampler, cut, even_shares
 from mlrun.errors import RequestError
+from mlrun.probe.metal_plugins import installed
+from mlrun.probe.versions import versions
 from mlrun.spec import JobSpec, own_share
 
 _WIRE = {"fp16": DType.FLOAT16, "bf16": DType.BFLOAT16, None: None}
@@ -43,6 +46,8 @@ class TensorFlowBackend(Backend):
     def build(self, spec: JobSpec, communicator: Communicator | None, local_rank: int) -> Shape:
         self._spec = spec
         self._device = configure(spec, local_rank)
+        if spec.device_check and self._device != "CPU":
+            require_agreement("/GPU:0")
         load_custom_ops(spec, custom_ops.flags, custom_ops.load)
         self._task = make_task(spec)
         self.unit = self._task.unit
@@ -241,6 +246,7 @@ class TensorFlowBackend(Backend):
             "framework": "tensorflow",
             "tensorflow": tf.__version__,
             "keras": keras.__version__,
+            "plugin": ", ".join(installed(versions())) or None,
             "device": self._device,
             "threads": threads(self._spec),
             "precision": self._spec.precision,

@@ -18,4 +18,4 @@ def flags() -> list[str]:
 
 def load(path: Path) -> None:
     """Its operations are in ``torch.ops`` then."""
-    torch.ops.load_library(str(path))
+    torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]

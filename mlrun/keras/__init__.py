@@ -1,7 +1,7 @@
-"""Data-parallel training of one's own Keras code on TensorFlow: a wrapped optimizer and a callback.
+"""Data-parallel training of one's own Keras code: a wrapped optimizer and a callback.
 
-``import mlrun.keras as mk``, then ``mk.wrap(optimizer, communicator)`` and
-``callbacks=[mk.BroadcastCallback(communicator)]``. Needs Keras 3 on TensorFlow.
+``import mlrun.keras as mk``, then ``mk.wrap(optimizer)`` and ``callbacks=[mk.BroadcastCallback()]``. Needs
+Keras 3 on TensorFlow, or on PyTorch without overlap.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from mlrun.allreduce.communicator import Buffer, Communicator, Op, Work
+from mlrun.allreduce.own import own
 
 
 class BroadcastCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -16,11 +17,16 @@ class BroadcastCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     Statistics are averaged before each validation and at the end of each epoch. Put it in front of callbacks
     that save the model. All ranks must train and validate alike.
+
+    ``communicator``: by default the group of all ranks of the run that started this script.
+
+    Raises:
+        RequestError: there is neither.
     """
 
-    def __init__(self, communicator: Communicator) -> None:
+    def __init__(self, communicator: Communicator | None = None) -> None:
         super().__init__()
-        self._communicator = communicator
+        self._communicator = communicator or own()
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Copy rank 0's weights and optimizer state to every rank."""

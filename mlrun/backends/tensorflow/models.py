@@ -41,8 +41,8 @@ def make_model(spec: JobSpec, sizes: Sizes) -> Any:
         elif name in REGISTRY:
             model = REGISTRY[name](sizes, **args)
         else:
-            known = [*REGISTRY, *(_KERAS + each for each in _applications())]
-            near = get_close_matches(name, known, n=1, cutoff=0.5)
+            known = {each.lower(): _KERAS + each for each in _applications()} | {n: n for n in REGISTRY}
+            near = [known[each] for each in get_close_matches(name.lower(), known, n=1)]
             raise RequestError(
                 f"model.name: TensorFlow has no model {name!r}",
                 fix=f"did you mean {near[0]}?"

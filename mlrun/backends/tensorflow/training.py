@@ -69,7 +69,9 @@ class Training:
             penalty = tf.add_n(self._model.losses) if self._model.losses else 0.0
             weighted = self._scale((loss + penalty) * weight)
         tf.numpy_function(self._note_forward, [loss], tf.int64)
-        return loss, tape.gradient(weighted, variables)
+        found = tape.gradient(weighted, variables)
+        # Dense on one rank too: sparse gradients of a token that comes twice have another norm.
+        return loss, [None if each is None else tf.convert_to_tensor(each) for each in found]
 
     def _note_forward(self, _loss: Any) -> Any:
         self.forward_until = time.monotonic()
@@ -82,8 +84,7 @@ class Training:
                 self._sums = [tf.Variable(tf.zeros_like(v.value)) for v in self._model.trainable_variables]
         for kept, gradient in zip(self._sums, gradients, strict=True):
             if gradient is not None:
-                dense = tf.convert_to_tensor(gradient)
-                kept.assign(dense) if first else kept.assign_add(dense)
+                kept.assign(gradient) if first else kept.assign_add(gradient)
         return loss
 
     def _step(
@@ -92,7 +93,7 @@ class Training:
         loss, gradients = self._gradients(inputs, targets, weight, training)
         if accumulated:
             pairs = zip(gradients, self._sums, strict=True)
-            gradients = [None if g is None else tf.convert_to_tensor(g) + kept for g, kept in pairs]
+            gradients = [None if g is None else g + kept for g, kept in pairs]
         if self._reduced is not None:
             gradients = self._reduced(gradients)
         return loss, self._apply(gradients)

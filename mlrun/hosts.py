@@ -78,25 +78,21 @@ def parse_hosts(text: str) -> list[Host]:
     entries = [entry.strip() for entry in text.split(",")]
     if not any(entries):
         raise RequestError("The list of hosts is empty.", fix="Name hosts like this: --hosts mac1,mac2:2")
-    return _distinct(
-        named
-        for entry in entries
-        if entry
-        for named in (
-            _group(entry) if entry.startswith("@") else [("--hosts", _parse_entry(entry, "--hosts"))]
-        )
-    )
+    return _distinct(named for entry in entries if entry for named in _hosts_of(entry, "--hosts"))
 
 
 def hosts_of_spec(hosts: Iterable[str | HostBlock]) -> list[Host]:
     """The hosts of a spec's ``hosts:`` list.
 
     Raises:
-        RequestError: a malformed entry or a host named twice.
+        RequestError: a malformed entry, an unknown group or a host named twice.
     """
     return _distinct(
-        ("hosts:", _parse_entry(host, "hosts:") if isinstance(host, str) else _from_block(host, "hosts:"))
+        named
         for host in hosts
+        for named in (
+            _hosts_of(host, "hosts:") if isinstance(host, str) else [("hosts:", _from_block(host, "hosts:"))]
+        )
     )
 
 
@@ -104,7 +100,8 @@ def read_hostfile(path: str | Path) -> list[Host]:
     """The hosts of a hostfile in YAML, in lines of ``host slots=N``, or in MLX's JSON.
 
     Raises:
-        RequestError: an unreadable file, a malformed entry (with file and line) or a host named twice.
+        RequestError: an unreadable file, a malformed entry (with file and line), an unknown group or a host
+            named twice.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -155,7 +152,7 @@ def read_groups() -> dict[str, list[Host]]:
         raise RequestError(f"{path}: expected groups of hosts.", fix="Write studios: and below it - mac1")
     data = yaml.safe_load(text)
     return {
-        name: _distinct(_items(node, data[name], str(path)))
+        name: _distinct((where, _located(item, where)) for where, item in _items(node, data[name], str(path)))
         for name, node in ((str(key.value), value) for key, value in root.value)
     }
 
@@ -188,15 +185,19 @@ def _short(host: Host) -> str | dict[str, Any]:
     return entry.removesuffix(":1") if isinstance(entry, str) else entry.model_dump(exclude_defaults=True)
 
 
-def _group(entry: str) -> Iterator[tuple[str, Host]]:
+def _hosts_of(entry: str, where: str) -> Iterator[tuple[str, Host]]:
+    """The host that ``entry`` names, or those of its ``@group``."""
+    if not entry.startswith("@"):
+        yield where, _parse_entry(entry, where)
+        return
     groups = read_groups()
     if entry[1:] not in groups:
         known = ", ".join(f"@{name}" for name in groups) or "none yet"
         raise RequestError(
-            f"--hosts: there is no group {entry} (groups: {known}).",
+            f"{where}: there is no group {entry} (groups: {known}).",
             fix=f"Make it: mlrun hosts add mac1 mac2 --group {entry[1:] or 'studios'}",
         )
-    return ((entry, host) for host in groups[entry[1:]])
+    yield from ((entry, host) for host in groups[entry[1:]])
 
 
 def spec_entry(host: Host) -> str | HostBlock:
@@ -227,6 +228,9 @@ def _read_lines(text: str, path: str) -> Iterator[tuple[str, Host]]:
         if not words:
             continue
         where = f"{path}:{number}"
+        if words[0].startswith("@") and len(words) == 1:
+            yield from _hosts_of(words[0], where)
+            continue
         host = _parse_entry(words[0], where)
         slots = host.slots
         for word in words[1:]:
@@ -253,23 +257,24 @@ def _read_yaml(text: str, path: str) -> Iterator[tuple[str, Host]]:
             raise RequestError(f"{path}: expected the one key hosts:, found {', '.join(map(str, keys))}.")
         root = keys["hosts"]
     data = yaml.safe_load(text)
-    yield from _items(root, data["hosts"] if isinstance(data, dict) else data, path)
+    for where, item in _items(root, data["hosts"] if isinstance(data, dict) else data, path):
+        yield from _hosts_of(item, where) if isinstance(item, str) else [(where, _located(item, where))]
 
 
-def _items(root: yaml.Node | None, items: Any, path: str) -> Iterator[tuple[str, Host]]:
-    """The entries of a list in YAML; ``root`` knows their lines, ``items`` are their values."""
+def _items(root: yaml.Node | None, items: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Where the entries of a list in YAML are, and their values; ``root`` knows their lines."""
     if not isinstance(root, yaml.SequenceNode):
         line = f":{root.start_mark.line + 1}" if root is not None else ""
         raise RequestError(f"{path}{line}: expected a list of hosts.", fix="Write hosts: and below it - mac1")
     for node, item in zip(root.value, items, strict=True):
-        yield _located(item, f"{path}:{node.start_mark.line + 1}")
+        yield f"{path}:{node.start_mark.line + 1}", item
 
 
-def _located(item: Any, where: str) -> tuple[str, Host]:
+def _located(item: Any, where: str) -> Host:
     if isinstance(item, str):
-        return where, _parse_entry(item, where)
+        return _parse_entry(item, where)
     try:
-        return where, _from_block(HostBlock.model_validate(item), where)
+        return _from_block(HostBlock.model_validate(item), where)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))

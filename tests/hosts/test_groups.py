@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlrun.errors import RequestError
-from mlrun.hosts import Host, chosen_hosts, groups_file, parse_hosts, save_group
+from mlrun.hosts import Host, chosen_hosts, groups_file, hosts_of_spec, parse_hosts, save_group
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +23,19 @@ def test_a_saved_group_stands_for_its_hosts() -> None:
     save_group("minis", [Host("mini1", user="bo")])
     assert parse_hosts("@studios,mac9:2") == [Host("mac1"), mac2, Host("mac9", slots=2)]
     assert parse_hosts("@minis") == [Host("mini1", user="bo")]
+
+
+@pytest.mark.parametrize("text", ["mac0\n@studios\n", "hosts:\n- mac0\n- '@studios'\n"])
+def test_a_group_may_stand_in_a_spec_and_in_a_hostfile(tmp_path: Path, text: str) -> None:
+    save_group("studios", [Host("mac1"), Host("mac2", slots=2)])
+    wanted = [Host("mac0"), Host("mac1"), Host("mac2", slots=2)]
+    assert hosts_of_spec(["mac0", "@studios"]) == wanted
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text(text)
+    assert chosen_hosts(None, hostfile) == wanted
+    hostfile.write_text(text.replace("studios", "minis"))
+    with pytest.raises(RequestError, match=r"hostfile:[23]: there is no group @minis .*@studios"):
+        chosen_hosts(None, hostfile)
 
 
 def test_a_host_added_again_is_replaced() -> None:

@@ -199,7 +199,7 @@ class Communicator(ABC):
     def subgroup(self, ranks: Sequence[int], name: str) -> Communicator:
         """``split`` for those in the group alone: the others need not know. Makes no message.
 
-        ``name`` is the same on all of ``ranks``, and not that of another group of theirs.
+        ``name`` is the same on all of ``ranks``; a second group of that name and ranks is another one.
 
         Raises:
             CommunicatorError: the engine can't.

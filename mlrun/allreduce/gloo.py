@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import itertools
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,7 +95,7 @@ class GlooCommunicator(BlockingCommunicator):
         parent: GlooCommunicator | None = None,
     ) -> None:
         self._store, self._address, self._timeout_s = store, address, timeout_s
-        self._splits = itertools.count()
+        self._named: Counter[str] = Counter()
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
         options._timeout = datetime.timedelta(seconds=timeout_s)
@@ -103,11 +103,12 @@ class GlooCommunicator(BlockingCommunicator):
         super().__init__(rank, hosts, channel, parent)
 
     def split(self, ranks: Sequence[int]) -> Communicator | None:
-        name = f"split-{next(self._splits)}"
-        return self.subgroup(ranks, name) if self.rank in ranks else None
+        return self.subgroup(ranks, "split") if self.rank in ranks else None
 
     def subgroup(self, ranks: Sequence[int], name: str) -> Communicator:
-        store = dist.PrefixStore(name, self._store)
+        named = f"{name} {list(ranks)}"
+        self._named[named] += 1
+        store = dist.PrefixStore(f"{named} {self._named[named]}", self._store)
         hosts = [self.hosts[r] for r in ranks]
         return GlooCommunicator(
             list(ranks).index(self.rank), hosts, store, self._address, self._timeout_s, parent=self

@@ -7,9 +7,8 @@ import ipaddress
 import json
 import secrets
 import socket
-import threading
 import zlib
-from collections import deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
@@ -25,6 +24,7 @@ from mlrun.allreduce.communicator import (
     Op,
     Work,
 )
+from mlrun.allreduce.lending import Lent, RingWork
 from mlrun.allreduce.links import Listener, RingLinks, connect_ring
 from mlrun.protocol import Plan
 
@@ -43,12 +43,6 @@ _DEFAULT_SETTINGS: dict[str, Any] = {
 }
 
 
-_MANY_WORKS = 64
-"""So many calls may be kept before those that have ended behind an older one are looked for."""
-_DROPPED_S = 5.0
-"""The longest that an aborted call takes to let go of its memory."""
-
-
 class Store(Protocol):
     """What ``from_store`` needs of a ``torch.distributed`` store."""
 
@@ -57,70 +51,29 @@ class Store(Protocol):
     def wait(self, keys: list[str], timeout: timedelta, /) -> None: ...
 
 
-class _RingWork:
-    """A Work that keeps its buffers alive until it has ended."""
-
-    __slots__ = ("_buffers", "_work")
-
-    def __init__(self, work: _ring.Work, buffers: tuple[Buffer, ...]) -> None:
-        self._work = work
-        self._buffers = buffers
-
-    def wait(self, timeout_s: float | None = None) -> None:
-        if not self._work.wait(-1.0 if timeout_s is None else timeout_s):
-            raise TimeoutError(f"the operation is still under way after {timeout_s} s")
-
-    def done(self) -> bool:
-        return self._work.done()
-
-    def times(self) -> tuple[float, float] | None:
-        return self._work.times()
-
-
-class _Lent:
-    """Memory that is the engine's until its calls have ended, whoever drops a Work meanwhile."""
-
-    def __init__(self, engine: _ring.Engine) -> None:
-        self._engine = engine
-        self._lock = threading.Lock()
-        self._works: deque[_RingWork] = deque()
-        self._limit = _MANY_WORKS
-
-    def lend(self, work: _RingWork) -> None:
-        """Keep ``work``, and let those go that have ended. Any thread may call it."""
-        with self._lock:
-            while self._works and self._works[0].done():
-                self._works.popleft()
-            if len(self._works) >= self._limit:  # behind one that lasts, such as a receive
-                self._works = deque(each for each in self._works if not each.done())
-                self._limit = max(_MANY_WORKS, 2 * len(self._works))
-            self._works.append(work)
-
-    def __del__(self) -> None:
-        """All communicators were dropped: without ``close`` threads may still be at work on this memory."""
-        left = [work for work in self._works if not work.done()]
-        if left:
-            self._engine.abort("its communicator was dropped with calls under way")
-        for work in left:
-            # A CommunicatorError, or what becomes of it while the interpreter ends.
-            with contextlib.suppress(RuntimeError, TimeoutError):
-                work.wait(_DROPPED_S)
-
-
 class _GroupCommunicator(Communicator):
     """A group of ranks of one engine."""
 
     def __init__(
-        self, engine: _ring.Engine, group: _ring.Group, rank: int, size: int, lent: _Lent | None = None
+        self,
+        engine: _ring.Engine,
+        group: _ring.Group,
+        rank: int,
+        size: int,
+        *,
+        lent: Lent | None = None,
+        path: str = "",
     ) -> None:
         self.rank = rank
         self.size = size
         self._engine = engine
         self._group = group
-        self._lent = lent or _Lent(engine)
+        self._lent = lent or Lent(engine)
+        self._path = path
+        self._named: Counter[str] = Counter()
 
     def _issue(self, buffers: tuple[Buffer, ...], **request: Any) -> Work:
-        work = _RingWork(self._group.issue(**request), buffers)
+        work = RingWork(self._group.issue(**request), buffers)
         self._lent.lend(work)
         return work
 
@@ -221,13 +174,15 @@ class _GroupCommunicator(Communicator):
         fingerprint = zlib.crc32(repr(chosen).encode()) & 0x7FFFFFFF
         identity = self._group.next_group_id()
         self._issue((), kind=_SPLIT, tag=fingerprint, name=f"ranks {chosen}").wait()
-        return self._make_group(chosen, identity)
+        return self._make_group(chosen, identity, f"{self._path}/{identity}")
 
     def subgroup(self, ranks: Sequence[int], name: str) -> Communicator:
         chosen = self._check_group(ranks)
+        named = f"{self._path}/{name} {chosen}"
+        self._named[named] += 1
+        path = f"{named} {self._named[named]}"
         # Numbers of groups made by split are odd, and 0 is that of all ranks.
-        identity = zlib.crc32(f"{name} {chosen}".encode()) & ~1 or 2
-        group = self._make_group(chosen, identity)
+        group = self._make_group(chosen, zlib.crc32(path.encode()) & ~1 or 2, path)
         if group is None:
             raise ValueError(f"rank {self.rank} isn't in the group of ranks {chosen}")
         return group
@@ -269,11 +224,12 @@ class _GroupCommunicator(Communicator):
             target=buffer.address,
         )
 
-    def _make_group(self, ranks: list[int], identity: int) -> Communicator | None:
+    def _make_group(self, ranks: list[int], identity: int, path: str) -> Communicator | None:
         group = self._group.make_group(ranks, identity)
         if group is None:
             return None
-        return _GroupCommunicator(self._engine, group, ranks.index(self.rank), len(ranks), self._lent)
+        rank = ranks.index(self.rank)
+        return _GroupCommunicator(self._engine, group, rank, len(ranks), lent=self._lent, path=path)
 
     def _check_group(self, ranks: Sequence[int]) -> list[int]:
         chosen = list(ranks)

@@ -63,9 +63,7 @@ def test_a_pipeline_of_ranks_computes_the_gradients_of_one_process(ranks: RankPo
 
 
 def test_a_script_in_a_worker_uses_the_links_of_its_run(ranks: RankPool) -> None:
-    for total, sent in ranks.run(3, features.use_the_runs_ring):
-        assert total == 6.0
-        assert sum(sent) > 2 * 4000
+    assert ranks.run(3, features.use_the_runs_ring) == [6.0] * 3
 
 
 def test_functional_collectives(ranks: RankPool) -> None:

@@ -48,6 +48,8 @@ def updated(
     unused = keras.Variable(np.ones(3, np.float32), name="unused")
     variables = [*model.trainable_variables, unused]
     optimizer = keras.optimizers.SGD(1.0)
+    if policy == "mixed_float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     images, tokens, labels = _data(16)
     own = slice(None)
     if communicator is not None:
@@ -62,6 +64,8 @@ def updated(
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(
                 labels, model([images, tokens], training=True)
             )
+            if policy == "mixed_float16":
+                loss = optimizer.scale_loss(loss)
         gradients = tape.gradient(loss, [v.value for v in variables])
         sparse.append(any(isinstance(g, tf.IndexedSlices) for g in gradients))
         optimizer.apply(gradients, variables)

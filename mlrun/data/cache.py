@@ -28,6 +28,7 @@ _DIGEST = 16
 CLAIM_S = 120.0
 """How long to wait for another process of this host that is getting a file; then it is got twice."""
 _LOOK_S = 0.01
+_ABANDONED_S = 3600.0
 _LOOKS = 64
 """How much of the limit may be written before the folder is measured again: other processes write too."""
 
@@ -100,7 +101,7 @@ class CachedFolder(Folder):
             os.utime(self._folder)
             expected = set(self._paths.values())
             for path in self._folder.glob("*/*"):
-                if path not in expected:
+                if path not in expected and not _arriving(path):
                     path.unlink(missing_ok=True)
             self._make_room()
 
@@ -126,7 +127,7 @@ class CachedFolder(Folder):
             return
         new = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_native_id()}")
         try:
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             with new.open("wb") as file:
                 file.write(_digest(content))
                 file.write(content)
@@ -190,6 +191,11 @@ def _hash(text: str) -> str:
 def _key(entry: Entry) -> str:
     name = _hash(f"{entry.name}\n{entry.size}\n{entry.version}")
     return f"{name[:2]}/{name}"
+
+
+def _arriving(path: Path) -> bool:
+    """Whether another process is just writing it, and hasn't left it behind long ago."""
+    return bool(path.suffix) and time.time() - path.stat().st_mtime < _ABANDONED_S
 
 
 def _size(folder: Path) -> int:

@@ -19,4 +19,5 @@ def look(request: LookAtData) -> DataSeen:
         return DataSeen(str(path), problem=(error.strerror or str(error)).lower())
     classes = listing.classes("train/" if listing.has_split else "")
     counts = {name: len(files) for name, files in sorted(classes.items())}
-    return DataSeen(str(path), counts, len(listing.entries), listing.hash())
+    names = "" if path.is_file() else listing.hash()  # One file may be called otherwise on each host.
+    return DataSeen(str(path), counts, len(listing.entries), names)

@@ -62,7 +62,8 @@ class Store:
         self._entries = {entry.name: entry for entry in self.listing.entries}
         self._described = json.dumps(
             {
-                "identity": f"{socket.gethostname()}:{path}",
+                # A Mac's domain changes with its network, its own name doesn't.
+                "identity": f"{socket.gethostname().partition('.')[0]}:{path}",
                 "entries": [dataclasses.astuple(entry) for entry in self.listing.entries],
                 "folders": self.listing.folders,
             }
@@ -133,15 +134,34 @@ def main() -> None:
     try:
         request = Request(**json.loads(sys.stdin.readline()))
         store = Store(request)
-        ports = range(request.ports[0], request.ports[-1] + 1) if request.ports else None
-        listener = Listener(request.addresses, ports)
+        listeners = _listen(request)
     except (OSError, LinkError) as error:
         _tell({"problem": str(error)})
         return
-    for sock in listener.sockets:
-        threading.Thread(target=store.accept, args=(sock,), daemon=True).start()
-    _tell({"endpoints": listener.endpoints, "files": len(store.listing.entries)})
+    for listener in listeners.values():
+        threading.Thread(target=store.accept, args=(listener.sockets[0],), daemon=True).start()
+    endpoints = {address: listener.endpoints[0] for address, listener in listeners.items()}
+    _tell({"endpoints": endpoints, "files": len(store.listing.entries)})
     sys.stdin.read()
+
+
+def _listen(request: Request) -> dict[str, Listener]:
+    """A listener on each address; one that has just gone is left out.
+
+    Raises:
+        LinkError: there is none on which it could listen.
+    """
+    ports = range(request.ports[0], request.ports[-1] + 1) if request.ports else None
+    listeners: dict[str, Listener] = {}
+    problem = LinkError("this machine has no address")
+    for address in request.addresses:
+        try:
+            listeners[address] = Listener([address], ports)
+        except LinkError as error:
+            problem = error
+    if not listeners:
+        raise problem
+    return listeners
 
 
 def _tell(answer: dict[str, Any]) -> None:

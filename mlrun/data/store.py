@@ -20,7 +20,7 @@ from mlrun.protocol import StoreWay
 CONNECT_S = 3.0
 STALL_S = 20.0
 """The longest that a connection may be silent in the middle of an answer."""
-RECOVER_S = 20.0
+RECOVER_S = 30.0
 """How long a lost store is tried for, without a byte from it, before the run ends."""
 _PAUSE_S = (0.05, 2.0)
 _FIX = "see that the launching machine is awake and reachable from this host, then: mlrun resume"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +22,21 @@ class Traffic:
     def __init__(self) -> None:
         self._counts = multiprocessing.get_context("spawn").Array("q", 3)
 
+    @property
+    def _plain(self) -> Any:
+        """The counters without the lock that is taken for each of them, for who holds it already."""
+        return self._counts.get_obj()
+
     def fetched(self, count: int) -> None:
         """A file of ``count`` bytes came from elsewhere."""
         with self._counts.get_lock():
-            self._counts[0] += count
-            self._counts[1] += 1
+            self._plain[0] += count
+            self._plain[1] += 1
 
     def cached(self) -> None:
         """A file was in the cache."""
         with self._counts.get_lock():
-            self._counts[2] += 1
+            self._plain[2] += 1
 
     def counts(self) -> Counts:
         with self._counts.get_lock():

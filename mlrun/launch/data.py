@@ -18,7 +18,7 @@ from mlrun.data.serve import Request
 from mlrun.errors import RefusedError
 from mlrun.network.candidates import end_of, on_one_subnet, routed, usable
 from mlrun.probe.addresses import Address, addresses
-from mlrun.protocol import DataSeen, LinkPath, StoreWay
+from mlrun.protocol import DataSeen, LinkEnd, LinkPath, StoreWay
 from mlrun.spec import JobSpec
 
 LISTING_S = 600.0
@@ -92,14 +92,14 @@ def not_shipped(spec: JobSpec) -> list[str]:
 class StoreProcess:
     """``mlrun.data.serve`` as a child of the launcher: it ends with its stdin, so with the launcher too.
 
-    It listens on every address of this machine; only who knows the run's secret is let in.
+    It listens on every address of this machine, and lets in only who knows the run's secret.
     """
 
     _child: asyncio.subprocess.Process | None = None
 
     def __init__(self) -> None:
         self._mine: list[Address] = []
-        self._endpoints: list[str] = []
+        self._endpoints: dict[str, str] = {}
 
     async def start(self, spec: JobSpec, secret: str) -> None:
         """List and serve the spec's data, where it says that this machine has them.
@@ -110,10 +110,7 @@ class StoreProcess:
         path = data_folder(spec)
         if spec.data.location != "launcher" or path is None:
             return
-        only = spec.network.interfaces
-        self._mine = [
-            a for a in addresses() if a.up and a.kind != "loopback" and (not only or a.interface in only)
-        ]
+        self._mine = _reachable([dataclasses.asdict(address) for address in addresses()])
         self._child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "mlrun.data.serve"),
             stdin=subprocess.PIPE,
@@ -129,7 +126,7 @@ class StoreProcess:
         )
         self._endpoints = await self._ask(self._child, request)
 
-    async def _ask(self, child: asyncio.subprocess.Process, request: Request) -> list[str]:
+    async def _ask(self, child: asyncio.subprocess.Process, request: Request) -> dict[str, str]:
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdin.write(json.dumps(dataclasses.asdict(request)).encode() + b"\n")
@@ -146,7 +143,7 @@ class StoreProcess:
             raise RefusedError(
                 f"data.location: this machine can't serve {request.path}: {why}", fix="correct data.path"
             )
-        endpoints: list[str] = told["endpoints"]
+        endpoints: dict[str, str] = told["endpoints"]
         return endpoints
 
     def ways(self, facts: Mapping[str, Any], chosen: Sequence[LinkPath]) -> list[StoreWay]:
@@ -154,17 +151,21 @@ class StoreProcess:
 
         ``chosen``: the paths of the ring between that host and this one, where they are neighbours.
         """
-        served = dict(zip((a.address for a in self._mine), self._endpoints, strict=False))
-        theirs = usable(facts, [])
-        pairs = [(path.ends[0], path.ends[1]) for path in chosen]
-        near = on_one_subnet(theirs, self._mine)
-        pairs += [(end_of(c.ends[0]), end_of(c.ends[1])) for c in (*near, *routed(theirs, self._mine))]
-        found = [
-            StoreWay(_dialled(served[far.address], near.interface), near.interface if chosen else None)
-            for near, far in pairs
-            if far.address in served
+        theirs = _reachable(facts["addresses"])
+        others = [*on_one_subnet(theirs, self._mine), *routed(theirs, self._mine)]
+        found = [self._way(near, far, near.interface) for near, far in (path.ends for path in chosen)] + [
+            self._way(end_of(near), end_of(far), None) for near, far in (other.ends for other in others)
         ]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(way for way in found if way is not None))
+
+    def _way(self, near: LinkEnd, far: LinkEnd, interface: str | None) -> StoreWay | None:
+        """From a host's ``near`` to this machine's ``far``; None where nothing listens there."""
+        if far.address not in self._endpoints:
+            return None
+        _, port = parse_endpoint(self._endpoints[far.address])
+        # A link-local address takes the host's own scope.
+        address = seen_through(far.address, near.interface or "")
+        return StoreWay(format_endpoint((address, port)), interface)
 
     async def close(self) -> None:
         """Stop serving. Idempotent."""
@@ -179,7 +180,6 @@ class StoreProcess:
             await self._child.wait()
 
 
-def _dialled(endpoint: str, interface: str | None) -> str:
-    """``endpoint`` of this machine as a host dials it: a link-local address takes the host's own scope."""
-    address, port = parse_endpoint(endpoint)
-    return format_endpoint((seen_through(address, interface or ""), port))
+def _reachable(found: Sequence[Mapping[str, Any]]) -> list[Address]:
+    """Of a host's addresses those that another host may reach, VPNs included."""
+    return usable({"addresses": found}, {a["interface"] for a in found if a["kind"] != "loopback"})

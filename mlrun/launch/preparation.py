@@ -105,7 +105,7 @@ class Preparation:
         elif isinstance(item, DataSeen):
             self._seen[at.name] = item
             if len(self._seen) == len(self._stations):
-                agree_on_data(self._seen)
+                agree_on_data({name: self._seen[name] for name in self._stations})
                 self._link()
         elif self._linking is not None and self.stage is Stage.LINKING:
             self._send(self._linking.heard(at.name, item))

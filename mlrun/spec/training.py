@@ -58,7 +58,6 @@ class Data(Block):
     )
     location: str = Field(
         default="each-host",
-        pattern=r"^(each-host|launcher|\w[\w+.-]*://.+)$",
         description="Where path is: each-host; launcher, which serves it to the others; or a URL that path "
         "is below, such as s3://bucket/flowers",
     )
@@ -84,13 +83,30 @@ class Data(Block):
         default=None, gt=0, lt=1, description="Share kept for validation where the source has no split"
     )
     augment: bool = Field(default=True, description="Random crops and flips for training images")
+    on_bad_file: Literal["stop", "skip"] = Field(
+        default="stop",
+        description="What an image that can't be decoded, or a bad row of text, does: stop the run with its "
+        "name, or be left out and counted",
+    )
     workers: NonNegativeInt = Field(default=2, description="Loader processes per rank")
 
     @classmethod
     def conflicts(cls, given: Mapping[str, Any]) -> Iterator[Conflict]:
         source, location = given.get("source", "synthetic"), str(given.get("location") or "each-host")
-        if location != "each-host" and source not in FILES_OF:
+        if location not in ("each-host", "launcher") and "://" not in location:
+            yield Conflict(
+                "location",
+                f"{location} is neither each-host nor launcher nor a URL",
+                "write one of these, such as s3://bucket/flowers",
+            )
+        elif location != "each-host" and source not in FILES_OF:
             yield Conflict("location", f"source: {source} reads no files", f"set source: {FILES_OF[0]}, say")
+        if source not in FILES_OF and cls.differs(given, "on_bad_file"):
+            yield Conflict(
+                "on_bad_file",
+                f"source: {source} reads no files",
+                f"remove on_bad_file, or set source: {FILES_OF[0]}, say",
+            )
         if source in FILES_OF and given.get("path") is None and "://" not in location:
             where = "FOLDER, with a folder per class in it" if source == "imagefolder" else f"FILE.{source}"
             yield Conflict(None, f"source: {source} without path", f"add path: {where}")

@@ -54,7 +54,7 @@ def served(data: Path) -> Iterator[str]:
         assert child.stdout is not None
         child.stdin.write(json.dumps(dataclasses.asdict(request)) + "\n")
         child.stdin.flush()
-        endpoint: str = json.loads(child.stdout.readline())["endpoints"][0]
+        endpoint: str = json.loads(child.stdout.readline())["endpoints"]["127.0.0.1"]
         yield endpoint
         child.stdin.close()  # It ends with its stdin, as it does with a launcher that is gone.
         assert child.wait(10) == 0

@@ -46,7 +46,7 @@ def install(
         bool, typer.Option("--offline", help="Send all packages from here: for hosts without internet.")
     ] = False,
 ) -> None:
-    """Give hosts mlrun, framework and requirements.txt in an environment like the one here."""
+    """Give hosts mlrun, framework and the packages of a lock file or requirements.txt, as they are here."""
     from mlrun.fleet.install import install as run
 
     raise typer.Exit(run(_chosen(listed, hostfile), framework, offline=offline, say=typer.echo))

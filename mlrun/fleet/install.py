@@ -8,11 +8,14 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
+from importlib.metadata import Distribution
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from mlrun.errors import ExitCode, RequestError
+from mlrun.errors import ExitCode, RefusedError, RequestError
+from mlrun.fleet.requirements import Needed, needed
 from mlrun.fleet.shell import Say, on_each, run_script
 from mlrun.fleet.wheels import OURS, installed_for, pack_wheel, pin
 from mlrun.hosts import Host
@@ -69,19 +72,21 @@ say "$("$venv/bin/python" -c 'import mlrun, sys; print("mlrun", mlrun.__version_
 
 
 def install(hosts: Sequence[Host], framework: str, *, offline: bool, say: Say) -> ExitCode:
-    """Give every host mlrun as it is here, ``framework`` in the same version, and ``requirements.txt``.
+    """Give every host mlrun as it is here, ``framework`` in the same version, and what the project needs.
 
-    The requirements are those of the work folder. With ``offline`` all packages are sent from here.
+    The project is the work folder. With ``offline`` all packages are sent from here.
 
     Raises:
         RequestError: an unknown framework, or requirements that can't be read.
-        RefusedError: something isn't installed here that should be on the hosts.
+        RefusedError: something isn't installed here that should be on the hosts, or in another version.
     """
     if framework not in _EXTRAS:
         raise RequestError(f"no framework {framework!r}", fix=f"choose one of {', '.join(_EXTRAS)}")
     extra = _EXTRAS[framework]
-    wanted = [Requirement(f"{OURS}[{extra}]" if extra else OURS), *_of_project(Path("requirements.txt"))]
+    project = needed(Path.cwd())
+    wanted = [Requirement(f"{OURS}[{extra}]" if extra else OURS), *project.requirements]
     chosen = installed_for(wanted, complete=offline)
+    _refuse_others(project, chosen)
     ours = next(each for each in chosen if each.name == OURS)
     with tempfile.TemporaryDirectory(prefix="mlrun-install-") as folder:
         root = Path(folder)
@@ -91,7 +96,7 @@ def install(hosts: Sequence[Host], framework: str, *, offline: bool, say: Say) -
             for each in chosen:
                 if each is not ours:
                     pack_wheel(each, root / "wheels")
-        (root / "constraints.txt").write_text("\n".join([*map(pin, chosen), ""]))
+        (root / "constraints.txt").write_text("\n".join([*map(pin, chosen), *map(str, project.pins), ""]))
         (root / "requirements.txt").write_text("\n".join([*map(str, wanted), ""]))
         parcel = _pack(root)
         script = {"python": _PYTHON, "wheel": wheel, "index": "--no-index" if offline else ""}
@@ -113,25 +118,17 @@ def _pack(root: Path) -> Path:
     return parcel
 
 
-def _of_project(file: Path) -> list[Requirement]:
-    """The packages that ``file`` asks for; its options (``--index-url``) are those of its own pip."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return []
-    found = []
-    for number, line in enumerate(lines, 1):
-        text = line.split(" #")[0].strip()
-        if not text or text.startswith(("#", "--hash")):
-            continue
-        try:
-            found.append(Requirement(text.split(" --hash")[0].rstrip("\\ ")))
-        except InvalidRequirement as error:
-            raise RequestError(
-                f"{file}:{number}: {text!r} isn't a package and its version: {error}",
-                fix="write one a line, as in timm==1.0.9",
-            ) from error
-    return found
+def _refuse_others(needed: Needed, chosen: Sequence[Distribution]) -> None:
+    """Hosts get the versions of here, so what is installed here must be what the project asks for."""
+    here = {canonicalize_name(each.name): each.version for each in chosen}
+    for wanted in (*needed.requirements, *needed.pins):
+        version = here.get(canonicalize_name(wanted.name))
+        counts = wanted.marker is None or wanted.marker.evaluate()
+        if counts and version is not None and not wanted.specifier.contains(version, prereleases=True):
+            raise RefusedError(
+                f"{needed.file} asks for {wanted.name}{wanted.specifier}, and here is {version}",
+                fix="install here what it asks for (uv sync, pip install -r), then hosts get the same",
+            )
 
 
 def _pythons(host: Host) -> list[str]:

@@ -98,6 +98,9 @@ def test_it_lives_on_without_this_machine_and_is_stopped_from_it(room: Cluster, 
     refused = mlrun(room.launcher, work, "replay", folder.name)
     assert (refused.returncode, "lives on mac1" in refused.stderr) == (2, True)
 
+    cleaned = mlrun(room.launcher, work, "hosts", "clean", "-H", "mac1,mac2")
+    assert (cleaned.returncode, cleaned.stdout.count("something of mlrun runs there")) == (1, 2)
+
     stopped = mlrun(room.launcher, work, "stop", "last")
     assert stopped.returncode == 0, stopped.stdout + stopped.stderr
     assert "has ended" in stopped.stdout
@@ -105,6 +108,8 @@ def test_it_lives_on_without_this_machine_and_is_stopped_from_it(room: Cluster, 
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["status"], summary["hashes_agree"]) == ("stopped", True)
     assert mlrun(room.launcher, work, "attach", "last", "--console", "plain").returncode == 143
+    assert mlrun(room.launcher, work, "hosts", "clean", "-H", "mac1,mac2").returncode == 0
+    assert (folder / "summary.json").is_file()
 
 
 @pytest.mark.slow

@@ -31,7 +31,10 @@ def room() -> Iterator[Cluster]:
         yield built
 
 
-@pytest.mark.parametrize("detach", [(), ("--detach",)], ids=["launched", "detached"])
+@pytest.mark.parametrize(
+    "detach",
+    [pytest.param((), id="launched", marks=pytest.mark.slow), pytest.param(("--detach",), id="detached")],
+)
 def test_a_secret_is_nowhere_but_with_the_workers(room: Cluster, detach: tuple[str, ...]) -> None:
     written, passed, on_host = (secrets.token_hex(16) for _ in range(3))
     work = room.root / f"work{len(detach)}"

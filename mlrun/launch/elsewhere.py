@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mlrun import index, runs
 from mlrun.console import Console, open_console
-from mlrun.errors import ExitCode
+from mlrun.errors import ExitCode, RequestError, RunFailedError
 from mlrun.hosts import Host
 from mlrun.launch.ssh import SshTransport
 from mlrun.protocol import Event, StepEvent, SummaryEvent
@@ -25,6 +25,7 @@ def attach(run: Path | index.Elsewhere, *, console: str, until_it_trains: bool =
     Raises:
         RequestError: it has recorded nothing, or no such console.
         RefusedError: its machine can't be reached.
+        RunFailedError: nothing more comes, though the run has not told how it ended.
     """
     with open_console(console) as view:
         watcher = _Watcher(view, until_it_trains=until_it_trains)
@@ -33,7 +34,11 @@ def attach(run: Path | index.Elsewhere, *, console: str, until_it_trains: bool =
             asyncio.run(carry_out(run.host, command, watcher.hear))
         else:
             _follow(run, watcher)
-    return watcher.exit_code
+    if watcher.exit_code is not None:
+        return watcher.exit_code
+    if isinstance(run, index.Elsewhere):
+        raise RunFailedError(f"the connection to {run.name} broke", fix=f"mlrun attach {run.folder.name}")
+    raise RunFailedError(f"the launcher of {run.name} was killed", fix=f"mlrun resume {run.name}")
 
 
 def pass_on(run: index.Elsewhere, *command: str) -> int:
@@ -66,7 +71,7 @@ class _Watcher:
     def __init__(self, view: Console, *, until_it_trains: bool) -> None:
         self._view = view
         self._until_it_trains = until_it_trains
-        self.exit_code = ExitCode.RUN_FAILED
+        self.exit_code: ExitCode | None = None
 
     def hear(self, line: str) -> bool:
         with suppress(ProtocolError):
@@ -97,6 +102,8 @@ class _Command(SshTransport):
 
 def _follow(run_dir: Path, watcher: _Watcher) -> None:
     entry = index.entry_of(run_dir)
+    if not (run_dir / runs.EVENTS_FILE).is_file():
+        raise RequestError(f"{run_dir.name} has recorded nothing", fix="name another run")
     lines = runs.follow(run_dir / runs.EVENTS_FILE, lambda: entry is not None and entry.launcher is not None)
     for line in lines:
         if not watcher.hear(line):

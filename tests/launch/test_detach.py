@@ -44,3 +44,17 @@ def test_what_is_wrong_is_said_here(mlrun: Mlrun, spec: Callable[..., str], tmp_
     failed = mlrun("launch", spec(model={"name": "resnet99"}), "--detach")
     assert failed.finish() == 2
     assert failed.summary["status"] == "failed"
+
+
+def test_a_run_whose_launcher_was_killed_is_told_of(
+    mlrun: Mlrun, spec: Callable[..., str], tmp_path: Path
+) -> None:
+    run = mlrun("launch", spec(steps=100_000, checkpoint={"every_steps": 50}))
+    run.until("CheckpointEvent")
+    processes = run.children()
+    run.process.kill()
+    assert not psutil.wait_procs(processes, timeout=TIMEOUT_S)[1]
+    run.process.wait()
+    attached = command(tmp_path, "attach", "last", "--console", "plain")
+    assert attached.returncode == 1
+    assert f"the launcher of {run.folder.name} was killed" in attached.stderr

@@ -258,8 +258,11 @@ def report(
 def export(
     run: RunName,
     kind: Annotated[
-        Literal["safetensors", "hf"],
-        typer.Option("--format", help="hf: a folder that from_pretrained of transformers reads."),
+        Literal["safetensors", "hf", "keras"],
+        typer.Option(
+            "--format",
+            help="hf: a folder that from_pretrained of transformers reads. keras: a file that Keras loads.",
+        ),
     ] = "safetensors",
     out: Annotated[
         Path | None, typer.Option("--out", help="Where to; by default export-FORMAT in the run's folder.")
@@ -267,6 +270,8 @@ def export(
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """Write the model of a run's last checkpoint as others read it, and say how it is loaded."""
+    import importlib
+
     from mlrun import index, runs, specfile
     from mlrun.errors import RefusedError, RequestError
 
@@ -275,24 +280,27 @@ def export(
     if checkpoint is None:
         raise RequestError(f"{folder} has no checkpoint", fix="name another run")
     spec = specfile.load(folder / runs.SPEC_FILE)
-    if spec.framework != "torch":
-        raise RequestError(f"export reads runs of torch, and this one is of {spec.framework}")
+    if spec.framework == "sim":
+        raise RequestError("a simulated run has no model to export")
     try:
-        from mlrun.backends.torch.export import export_hf, export_safetensors, loading_lines
+        written = importlib.import_module(f"mlrun.backends.{spec.framework}.export")
     except ImportError as error:
         raise RefusedError(
-            f"export needs {error.name}, which isn't installed here", fix="pip install 'mlrun-ring[torch]'"
+            f"export needs {error.name}, which isn't installed here",
+            fix=f"pip install 'mlrun-ring[{spec.framework}]'",
         ) from error
+    if kind not in written.WRITERS:
+        raise RequestError(
+            f"--format {kind} isn't for runs of {spec.framework}",
+            fix=f"take one of {', '.join(written.WRITERS)}",
+        )
 
     out = (out or folder / f"export-{kind}").expanduser().resolve()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RequestError(f"--out: can't make {out}: {error.strerror}", fix="name another folder") from error
-    if kind == "hf":
-        export_hf(spec, checkpoint, out)
-    else:
-        export_safetensors(checkpoint, out)
+    written.WRITERS[kind](spec, checkpoint, out)
     typer.echo(f"wrote {out}; load it with")
-    for line in loading_lines(out, kind):
+    for line in written.loading_lines(out, kind):
         typer.echo(f"  {line}")

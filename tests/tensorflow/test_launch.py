@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -25,13 +26,27 @@ def test_two_workers_learn_digits_and_agree(mlrun: Mlrun) -> None:
     assert run.summary["versions"]["tensorflow"]
     names = {event["name"] for event in _trace(run.folder)}
     assert {"data", "forward", "backward", "wait", "optimizer", "all_reduce:0"} <= names
+    assert _exported_model_of(run.folder) == ["Functional", "(None, 10)"]
 
 
 def _trace(folder: Path) -> list[dict[str, object]]:
-    import json  # noqa: PLC0415
-
     events: list[dict[str, object]] = json.loads((folder / "timeline.json").read_text())["traceEvents"]
     return events
+
+
+def _exported_model_of(folder: Path) -> list[str]:
+    """Class and output shape of the run's model, as Keras reads it where there is no mlrun."""
+    command = [sys.executable, "-m", "mlrun.cli", "export", str(folder), "--format=keras", f"--out={folder}"]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    code = (
+        "import sys; sys.modules['mlrun'] = None; import keras; "
+        f"model = keras.models.load_model({str(folder / 'model.keras')!r}); "
+        "print(type(model).__name__, model.output_shape, sep='\\n')"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120
+    )
+    return loaded.stdout.splitlines()
 
 
 @pytest.fixture

@@ -236,7 +236,8 @@ class TensorFlowBackend(Backend):
         return checkpoint.state_hash(self._model)
 
     def save(self, folder: Path) -> None:
-        checkpoint.save(folder, self._model, self._optimizer)
+        sizes = self._sizes()
+        checkpoint.save(folder, self._model, self._optimizer, sizes.sample_shape, sizes.outputs)
 
     def load(self, folder: Path) -> None:
         checkpoint.load(folder, self._model, self._optimizer)

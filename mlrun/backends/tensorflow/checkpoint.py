@@ -41,11 +41,11 @@ def state_hash(model: Any) -> str:
     return digest.hexdigest()
 
 
-def save(folder: Path, model: Any, optimizer: Any) -> None:
-    """Write the model's weights and the optimizer's variables into ``folder``."""
+def save(folder: Path, model: Any, optimizer: Any, sample_shape: Sequence[int], outputs: int) -> None:
+    """Write weights, optimizer, and what the model was made for, into ``folder``."""
     save_file(_values(model.weights), folder / MODEL)
     save_file(_values(optimizer.variables), folder / _OPTIMIZER)
-    numbers = {"optimizer": type(optimizer).__name__, "outputs": int(model.output_shape[-1])}
+    numbers = {"sample_shape": list(sample_shape), "outputs": outputs}
     (folder / _NUMBERS).write_text(json.dumps(numbers, indent=1))
 
 
@@ -57,6 +57,19 @@ def load(folder: Path, model: Any, optimizer: Any) -> None:
     """
     _assign(folder / MODEL, model.weights, "model")
     _assign(folder / _OPTIMIZER, optimizer.variables, "optimizer")
+
+
+def read_numbers(folder: Path) -> dict[str, Any]:
+    """What ``save`` wrote that isn't a tensor.
+
+    Raises:
+        RequestError: missing or damaged.
+    """
+    try:
+        numbers: dict[str, Any] = json.loads((folder / _NUMBERS).read_text())
+    except (OSError, ValueError) as error:
+        raise RequestError(f"checkpoint {folder / _NUMBERS} can't be read: {error}") from error
+    return numbers
 
 
 def load_weights(path: Path, model: Any) -> None:

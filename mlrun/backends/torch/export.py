@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from mlrun.backends.torch import checkpoint
@@ -56,6 +57,13 @@ def export_hf(spec: JobSpec, folder: Path, out: Path) -> None:
             sep_token=last,
             mask_token=mask,
         ).save_pretrained(out)
+
+
+WRITERS: dict[str, Callable[[JobSpec, Path, Path], None]] = {
+    "safetensors": lambda _, folder, out: export_safetensors(folder, out),
+    "hf": export_hf,
+}
+"""Format -> writer(spec, checkpoint's folder, where to)."""
 
 
 def loading_lines(out: Path, kind: str) -> tuple[str, str]:

@@ -7,7 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,30 +111,61 @@ def test_hosts_train_from_the_launchers_folder_and_then_from_their_caches(room: 
     assert summary_of(work)["parameter_hash"] == far["parameter_hash"]
 
 
-def test_a_store_that_dies_ends_the_run_with_one_sentence(room: Cluster, work: Path) -> None:
-    argv = command("launch", "spec.yaml", "-H", "mac1,mac2", "--set", "data.cache_gb=1e-6")
-    endless = ("--set", "epochs=1000", "--set", "checkpoint.every_epochs=null")
-    process = room.launcher.popen(
-        [*argv, *endless],
+def uncached(room: Cluster, work: Path, epochs: int) -> subprocess.Popen[str]:
+    """A run in progress on two hosts that keep next to nothing, so that each epoch needs the store."""
+    little = ("--set", "data.cache_gb=1e-6", "--set", f"epochs={epochs}")
+    return room.launcher.popen(
+        [*command("launch", "spec.yaml", "-H", "mac1,mac2"), *little],
         cwd=work,
         env=environment(room.launcher),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
+
+
+def said(process: subprocess.Popen[str], at_first_step: Callable[[], None]) -> str:
+    """All that the run prints; ``at_first_step`` is called once."""
+    lines = []
     assert process.stdout is not None
-    said = []
     for line in process.stdout:
-        said.append(line)
+        lines.append(line)
         if "step 1/" in line:
-            for each in room.launcher.processes():
-                if "mlrun.data.serve" in " ".join(each.cmdline()):
-                    each.send_signal(signal.SIGKILL)
-    assert process.wait(120) == 1, "".join(said)
-    failure = summary_of(work)["failure"]
-    assert "doesn't come from the launching machine: 10.71.0.1:" in failure["message"]
-    assert "refused: nothing serves there any more" in failure["message"]
-    assert "Traceback" not in "".join(said)
+            at_first_step()
+    return "".join(lines)
+
+
+def test_a_store_that_dies_ends_the_run_with_one_sentence(room: Cluster, work: Path) -> None:
+    def kill() -> None:
+        for each in room.launcher.processes():
+            if "mlrun.data.serve" in " ".join(each.cmdline()):
+                each.send_signal(signal.SIGKILL)
+
+    process = uncached(room, work, epochs=1000)
+    told = said(process, kill)
+    assert process.wait(120) == 1, told
+    assert "Traceback" not in told
+    message = summary_of(work)["failure"]["message"]
+    assert "doesn't come from the launching machine: 10.71.0.1:" in message
+    assert "refused: nothing serves there any more" in message
     assert room.leftovers() == {}
+
+
+@pytest.mark.slow
+def test_a_launcher_without_network_for_a_while_holds_training_up_and_no_more(
+    room: Cluster, work: Path
+) -> None:
+    """Longer than a store may be silent, shorter than the lease."""
+
+    def cut() -> None:
+        room.launcher.set_interface("en0", up=False)
+        threading.Timer(24, room.launcher.set_interface, ("en0",), {"up": True}).start()
+
+    process = uncached(room, work, epochs=10)
+    told = said(process, cut)
+    assert process.wait(120) == 0, told
+    assert "the connection had broken and is back" in told
+    files, _ = fetched(work)
+    assert files > 9 * FILES
 
 
 def test_hosts_that_differ_are_refused_with_a_sentence(room: Cluster, work: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.backends.torch_ranks import RankPool
+from tests.horovod.scripts import EXAMPLES, parameter_sums, start
 
 if importlib.util.find_spec("tensorflow") is None:
     pytest.skip("TensorFlow isn't installed: make tensorflow-test", allow_module_level=True)
@@ -93,6 +94,16 @@ def test_what_is_missing_says_so(pool: RankPool) -> None:
     assert "broadcast_variables" in said["global variables"]
     assert "docs/horovod.md" in said["SyncBatchNormalization"]
     assert "docs/horovod.md" in said["nothing"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("horovod_keras.py", "--epochs", "1"), ("horovod_tensorflow.py", "--steps", "10")]
+)
+def test_an_example_trains_one_model_on_two_ranks(arguments: tuple[str, ...]) -> None:
+    run = start(str(EXAMPLES / arguments[0]), *arguments[1:])
+    assert run.returncode == 0, run.stdout + run.stderr
+    first, second = parameter_sums(run.stdout)
+    assert first == second
 
 
 def _same(one: list[Any], other: list[Any], expected: list[Any], tolerance: float = 1e-5) -> None:

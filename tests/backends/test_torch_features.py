@@ -85,6 +85,13 @@ def test_groups_of_ranks_that_are_no_neighbours(ranks: RankPool) -> None:
         assert found["names"] == [f"rank {rank & 1}", f"rank {rank & 1 | 2}"]
 
 
+def test_types_that_have_no_sum_are_moved(ranks: RankPool) -> None:
+    assert ranks.run(2, features.exchange_types_without_sums) == [
+        [[0.0, 1.0, 2.0]] * 3,
+        [[2.0, 4.0, 4.0]] * 3,
+    ]
+
+
 def test_calls_that_are_issued_as_one(ranks: RankPool) -> None:
     for found in ranks.run(2, features.use_coalescing):
         assert found == [[3.0], [3.0] * 2, [3.0] * 3, [2.0], [2.0] * 2]
@@ -103,3 +110,4 @@ def test_what_is_refused_says_so(ranks: RankPool) -> None:
         assert "BXOR" in told["bitwise"]
         assert "sum, avg, min, max and product" in told["premul"]
         assert "dense" in told["sparse"]
+        assert "the output is torch.float32 and the input torch.int32" in told["types"]

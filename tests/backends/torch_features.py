@@ -321,6 +321,19 @@ def use_groups() -> dict[str, Any]:
 
 
 @_in_a_group
+def exchange_types_without_sums() -> list[list[float]]:
+    """Uneven parts of types that the ring can't add up; what this rank gets."""
+    rank = dist.get_rank()
+    received = []
+    for kind in (torch.int16, torch.complex128, torch.float8_e4m3fn):
+        parts = [1, 2] if rank == 0 else [2, 1]  # what goes from 0 to 1 is as long as what comes back
+        output = torch.zeros(3).to(kind)
+        dist.all_to_all_single(output, torch.tensor([rank, 2.0, 4.0]).to(kind), parts, parts)
+        received.append(output.to(torch.complex128).real.tolist())
+    return received
+
+
+@_in_a_group
 def use_coalescing() -> list[list[float]]:
     """Three sums in one call, and two of unlike length."""
     from torch.distributed.distributed_c10d import _coalescing_manager  # noqa: PLC0415
@@ -365,6 +378,7 @@ def ask_for_what_is_refused() -> dict[str, str]:
         "bitwise": lambda: dist.all_reduce(torch.zeros(1, dtype=torch.int32), dist.ReduceOp.BXOR),
         "premul": lambda: dist.all_reduce(torch.zeros(1), dist._make_nccl_premul_sum(2.0)),
         "sparse": lambda: dist.all_reduce(torch.eye(2).to_sparse()),
+        "types": lambda: dist.all_gather_into_tensor(torch.zeros(2), torch.zeros(1, dtype=torch.int32)),
     }
     for name, call in calls.items():
         try:

@@ -299,6 +299,7 @@ class MlrunProcessGroup(dist.ProcessGroup):
         return self._work([operation], [staged], result)
 
     def _all_gather(self, outputs: list[Tensor], source: Tensor) -> GroupWork:
+        _same_type(outputs[0], source)
         staged, target = self._issue([source]), self._issue(outputs, read=False)
         buffers = staged.buffer(bytewise=True), target.buffer(bytewise=True)
         operation = self._start(
@@ -321,8 +322,12 @@ class MlrunProcessGroup(dist.ProcessGroup):
         output_counts: list[int] | None,
         input_counts: list[int] | None,
     ) -> GroupWork:
+        _same_type(outputs[0], inputs[0])
         staged, target = self._issue(inputs), self._issue(outputs, read=False)
-        buffers = staged.buffer(), target.buffer()
+        buffers = staged.buffer(bytewise=True), target.buffer(bytewise=True)
+        unit = inputs[0].element_size() // buffers[0].dtype.itemsize  # of types that travel as bytes
+        input_counts = input_counts and [unit * count for count in input_counts]
+        output_counts = output_counts and [unit * count for count in output_counts]
         operation = self._start(
             [staged, target],
             lambda: self.communicator.all_to_all(*buffers, input_counts, output_counts, "all_to_all"),
@@ -366,6 +371,16 @@ def _op(opts: Any) -> Op:
     known = dist.ReduceOp.RedOpType.__members__.items()
     name = next((name for name, kind in known if wanted == kind), "of this kind")
     raise NotImplementedError(f"backend mlrun has no reduction {name}: it has sum, avg, min, max and product")
+
+
+def _same_type(output: Tensor, source: Tensor) -> None:
+    """What only moves data would move the bytes of one type into another.
+
+    Raises:
+        TypeError: the types differ.
+    """
+    if output.dtype != source.dtype:
+        raise TypeError(f"the output is {output.dtype} and the input {source.dtype}: give both one type")
 
 
 def _counts(tensor: Tensor, splits: list[int]) -> list[int] | None:

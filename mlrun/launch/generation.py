@@ -199,7 +199,7 @@ class Generation:
                 if isinstance(message, Pong):
                     at.clock.heard(message, time.time())
                 await self._inbox.put((at, message))
-            why = "its agent ended"
+            why = "no word from its agent any more"
             if words := await at.transport.last_words():
                 why = f"{why} ({words})"
         except ProtocolError as error:

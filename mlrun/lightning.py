@@ -16,15 +16,22 @@ from pytorch_lightning.accelerators import Accelerator
 from pytorch_lightning.strategies import DDPStrategy
 
 from mlrun.backends.torch.device import choose_device
+from mlrun.errors import RequestError
 
 
 def trainer_options(**ddp: Any) -> dict[str, Any]:
     """What ``Trainer`` needs to know of the ranks; ``ddp`` goes to DistributedDataParallel.
 
     Raises:
-        KeyError: the process wasn't started by a launcher that sets torchrun's variables.
+        RequestError: the process wasn't started by a launcher that sets torchrun's variables.
     """
-    size, local_size = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    try:
+        size, local_size = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    except KeyError as missing:
+        raise RequestError(
+            f"this process knows no other ranks: {missing.args[0]} isn't set",
+            fix="start the script with torchrun",
+        ) from None
     return {
         "accelerator": RankDevice(),
         "strategy": RingStrategy(**ddp),

@@ -46,9 +46,19 @@ def test_accelerates_own_scripts_pass(name: str) -> None:
     run("rank_own.py", name)
 
 
-def test_joining_too_late_is_refused() -> None:
-    late = "from accelerate import Accelerator; Accelerator(); import mlrun.accelerate as a; a.join()"
+@pytest.mark.parametrize(
+    ("code", "fix"),
+    [
+        (
+            "from accelerate import Accelerator; Accelerator(); import mlrun.accelerate as a; a.join()",
+            "before the first Accelerator",
+        ),
+        ("import mlrun.lightning as l; l.trainer_options()", "start the script with torchrun"),
+    ],
+)
+def test_what_cant_join_is_told_what_to_do(code: str, fix: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", late], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
-    assert "before the first Accelerator" in ended.stderr
+    assert ended.returncode == 1
+    assert fix in ended.stderr

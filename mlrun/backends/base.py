@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,10 @@ class Backend(ABC):
         ``evaluate`` does it by itself; the loop calls it before ``state_hash`` and ``save``.
         """
         return
+
+    def left_out(self) -> Sequence[str]:
+        """What this rank left out so far by ``data.on_bad_file: skip``, each in a sentence."""
+        return ()
 
     @abstractmethod
     def state_hash(self) -> str:

@@ -79,6 +79,8 @@ def _figures(run: Run, summary: dict[str, Any]) -> Iterator[Text]:
         yield _line("links", told_of_links)
     if (told_of_data := _data(ranks)) is not None:
         yield _line("data", told_of_data)
+    if summary.get("left_out"):
+        yield _line("left out", f"{summary['left_out']:,} bad files or rows, named in the log", "yellow")
     agree = summary.get("hashes_agree")
     if agree is not None and len(ranks) > 1:
         words = f"equal on all {len(ranks)} ranks" if agree else "DIFFER between ranks"

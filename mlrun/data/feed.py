@@ -9,10 +9,16 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from mlrun.data.sampler import Indices, Sampler
+from mlrun.errors import RunFailedError
 
 
 class Zeroable(Protocol):
     """A batch of a framework."""
+
+    @property
+    def count(self) -> int:
+        """Samples in it."""
+        ...
 
     def zeroed(self: B) -> B:
         """The same shapes and types, all zero."""
@@ -65,8 +71,16 @@ class Feed(Generic[B]):
         return [self._place(self._split.fetch(part, epoch)) for part in self._micro_batches(step)]
 
     def empty(self) -> B:
-        """One sample of zeros, for a step in which this rank has none."""
-        return self._place(self._split.fetch(np.zeros(1, dtype=np.int64), 0)).zeroed()
+        """One sample of zeros, for a step in which this rank has none that can be read.
+
+        Raises:
+            RunFailedError: none of all samples can be read.
+        """
+        for index in range(self._sampler.samples):
+            batch = self._split.fetch(np.array([index], dtype=np.int64), 0)
+            if batch.count:
+                return self._place(batch).zeroed()
+        raise RunFailedError("no training sample can be read", fix="repair the data")
 
     def _micro_batches(self, step: int) -> list[Indices]:
         return self._sampler.micro_batches(step, self._rank, self._accumulation)

@@ -19,6 +19,10 @@ class DataError(RunFailedError, OSError):
         return DataError, (self.message, self.fix)
 
 
+class BadFileError(OSError):
+    """A file that was read, and whose content isn't what it should be; the message names it."""
+
+
 class Folder(ABC):
     """Files by name. It travels to loader processes, which open what they need themselves."""
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFile, UnidentifiedImageError
 
 from mlrun.data.fingerprint import fingerprint_of
-from mlrun.data.folder import Folder
+from mlrun.data.folder import BadFileError, Folder
 from mlrun.data.sampler import Indices, hold_out
 from mlrun.errors import RequestError
 from mlrun.spec.training import Data
@@ -84,7 +84,8 @@ class ImageFolder:
         """Sample ``index``, augmented by what ``draw`` gives; for threads that share no generator.
 
         Raises:
-            OSError: the file can't be had, or isn't a readable image; the message names it.
+            BadFileError: the file isn't a readable image.
+            OSError: it can't be had.
         """
         name = self.files.names[index]
         content = self.files.folder.read(name)
@@ -94,9 +95,9 @@ class ImageFolder:
                     image.draft("RGB", (2 * self.side, 2 * self.side))
                 pixels = self._cropped(image.convert("RGB"), draw)
         except UnidentifiedImageError as error:
-            raise OSError(f"{self.files.folder.where(name)} isn't an image") from error
+            raise BadFileError(f"{self.files.folder.where(name)} isn't an image") from error
         except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-            raise OSError(f"{self.files.folder.where(name)}: {error}") from error
+            raise BadFileError(f"{self.files.folder.where(name)}: {error}") from error
         if self.augment and draw.random() < 0.5:
             pixels = pixels[:, ::-1]
         normalised = (pixels.astype(np.float32) / 255 - _MEAN) / _DEVIATION

@@ -41,33 +41,51 @@ def split_files(folder: Folder, source: str) -> tuple[str, str | None]:
     return names[0], None
 
 
-def read_rows(folder: Folder, name: str, data: Data) -> list[Row]:
-    """Every row of a file of ``folder``.
+def read_rows(folder: Folder, name: str, data: Data, left_out: list[RequestError] | None = None) -> list[Row]:
+    """Every row of a file of ``folder``. Bad rows go into ``left_out``, where that is given.
 
     Raises:
         RequestError: unreadable, another encoding, a bad row, a missing column: with file and line.
     """
     file = folder.where(name)
-    content = _decoded(folder, name, data.encoding)
+    content = _decoded(folder, name, data.encoding, "strict" if left_out is None else "surrogateescape")
     records = _csv(file, content) if data.source == "csv" else _jsonl(file, content)
-    rows = [
-        Row(
-            text=_field(record, data.text_column, "text", place),
-            label=_field(record, data.label_column, "label", place),
-            place=place,
-        )
-        for place, record in records
-    ]
+    rows = []
+    for place, record in records:
+        try:
+            rows.append(_row(place, record, data))
+        except RequestError as error:
+            if left_out is None:
+                raise
+            left_out.append(error)
+    if not rows and left_out:
+        raise left_out[0]
     if not rows:
         raise RequestError(f"data.path: {file} has no rows")
     return rows
 
 
-def _decoded(folder: Folder, name: str, encoding: str) -> str:
+def _row(place: str, record: Mapping[str, Any] | RequestError, data: Data) -> Row:
+    if isinstance(record, RequestError):
+        raise record
+    row = Row(
+        text=_field(record, data.text_column, "text", place),
+        label=_field(record, data.label_column, "label", place),
+        place=place,
+    )
+    if any("\ud800" <= character <= "\udfff" for character in row.text + row.label):
+        raise RequestError(f"{place}: some bytes aren't {data.encoding} text", fix=_ENCODING)
+    return row
+
+
+_ENCODING = "save the file as UTF-8, or set data.encoding (latin-1, cp1252, utf-16, ...)"
+
+
+def _decoded(folder: Folder, name: str, encoding: str, errors: str) -> str:
     try:
         content = folder.read(name)
         # A byte order mark would become part of the first column's name.
-        return content.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
+        return content.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding, errors)
     except DataError:
         raise
     except OSError as error:
@@ -78,11 +96,12 @@ def _decoded(folder: Folder, name: str, encoding: str) -> str:
         line = content.count(b"\n", 0, error.start) + 1
         raise RequestError(
             f"{folder.where(name)}:{line}: byte 0x{content[error.start]:02x} isn't {encoding} text",
-            fix="save the file as UTF-8, or set data.encoding (latin-1, cp1252, utf-16, ...)",
+            fix=_ENCODING,
         ) from error
 
 
-def _csv(file: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _csv(file: str, content: str) -> Iterator[tuple[str, Mapping[str, Any] | RequestError]]:
+    """(place, record, or what is wrong with it). A file with open quotes has no rows to tell apart."""
     reader = csv.reader(io.StringIO(content, newline=""), strict=True)
     header: list[str] | None = None
     line = 1
@@ -92,17 +111,15 @@ def _csv(file: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
             if header is None:
                 header = fields
             elif fields and len(fields) != len(header):
-                raise RequestError(
-                    f"{place}: {len(fields)} fields, but the header has {len(header)}",
-                    fix="put fields that hold commas or line breaks in quotes",
-                )
+                problem = f"{place}: {len(fields)} fields, but the header has {len(header)}"
+                yield place, RequestError(problem, fix="put fields that hold commas or line breaks in quotes")
             elif fields:
                 yield place, dict(zip(header, fields, strict=True))
     except csv.Error as error:
         raise RequestError(f"{file}:{line}: {error}", fix="close the quotes of that row") from error
 
 
-def _jsonl(file: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _jsonl(file: str, content: str) -> Iterator[tuple[str, Mapping[str, Any] | RequestError]]:
     for number, line in enumerate(content.split("\n"), 1):
         if not line.strip():
             continue
@@ -110,9 +127,11 @@ def _jsonl(file: str, content: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         try:
             record = json.loads(line)
         except ValueError as error:
-            raise RequestError(f"{place}: not JSON: {error}", fix="write one JSON object per line") from error
+            yield place, RequestError(f"{place}: not JSON: {error}", fix="write one JSON object per line")
+            continue
         if not isinstance(record, dict):
-            raise RequestError(f"{place}: {type(record).__name__}, not a JSON object")
+            yield place, RequestError(f"{place}: {type(record).__name__}, not a JSON object")
+            continue
         yield place, record
 
 
@@ -146,18 +165,23 @@ def class_names(rows: Sequence[Row], classes: int | None) -> list[str]:
     return sorted(found)
 
 
-def numbered(rows: Sequence[Row], names: Sequence[str]) -> list[int]:
-    """Each row's class.
+def of_classes(
+    rows: Sequence[Row], names: Sequence[str], left_out: list[RequestError] | None = None
+) -> list[Row]:
+    """The rows with a label of ``names``. Others go into ``left_out``, where that is given.
 
     Raises:
         RequestError: a label that isn't one of ``names``, with file and line.
     """
-    numbers = {name: number for number, name in enumerate(names)}
+    classes = set(names)
+    known = ", ".join(names) if len(names) <= 10 else f"{names[0]} to {names[-1]}"
     for row in rows:
-        if row.label not in numbers:
-            known = ", ".join(names) if len(names) <= 10 else f"{names[0]} to {names[-1]}"
-            raise RequestError(
+        if row.label not in classes:
+            error = RequestError(
                 f"{row.place}: label {row.label!r} isn't one of the {len(names)} classes ({known})",
                 fix="correct the row, or data.classes",
             )
-    return [numbers[row.label] for row in rows]
+            if left_out is None:
+                raise error
+            left_out.append(error)
+    return [row for row in rows if row.label in classes]

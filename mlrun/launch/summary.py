@@ -31,6 +31,7 @@ _OF_RUN = (
     "versions",
     "parameters",
     "global_batch_size",
+    "left_out",
 )
 _OF_RANK = (
     "device",

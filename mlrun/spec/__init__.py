@@ -104,6 +104,13 @@ class JobSpec(Block):
                 yield Conflict(
                     None, f"neither {one} nor {other} is given", f"add one of them, such as {one}: 100"
                 )
+        skips = _own(given.get("data"), "on_bad_file") == "skip"
+        if skips and given.get("framework", "torch") != "torch":
+            yield Conflict(
+                "framework",
+                "data.on_bad_file: skip is for framework: torch",
+                "set framework: torch, or remove on_bad_file",
+            )
         hosts = given.get("hosts")
         unequal = isinstance(hosts, list) and any(_own(host, "batch_size") is not None for host in hosts)
         if unequal and given.get("global_batch_size") is not None:

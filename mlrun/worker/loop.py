@@ -37,6 +37,9 @@ REPORT_S = 1.0
 LINKS_S = 5.0
 """Counters of the links are reported with the progress, at most this often."""
 
+TOLD_LEFT_OUT = 20
+"""Files named one by one by a rank that leaves out bad ones."""
+
 MAX_SKIPPED_IN_A_ROW = 50
 """``on_nonfinite: skip`` is for rare bad steps; so many one after the other is a broken training."""
 
@@ -64,6 +67,7 @@ class TrainingLoop:
         self._hash: tuple[int, str] | None = None
         self._saved: tuple[int, Path] | None = None
         self._skipped = 0
+        self._left_out = 0
         self._skipped_in_a_row = 0
 
     def run(self, resume_from: Path | None = None) -> dict[str, Any]:
@@ -130,6 +134,7 @@ class TrainingLoop:
             self._context.emit_data()
         if not flags.stop and self._evaluation_due(step):
             self._evaluate()
+        self._tell_left_out()
         if step % self._spec.hash_every == 0:
             self._agreed_hash()
         if last or flags.save or self._best.out_of_patience or self._save_due(step):
@@ -182,6 +187,13 @@ class TrainingLoop:
             )
             return
         raise verdict.nonfinite_step(self._context, self._backend.nonfinite(), step)
+
+    def _tell_left_out(self) -> None:
+        """Name the first files that this rank left out; the summary counts all."""
+        found = self._backend.left_out()
+        for reason in found[self._left_out : TOLD_LEFT_OUT]:
+            self._context.emit(LogEvent(f"left out: {reason}", "warning"))
+        self._left_out = len(found)
 
     # Between steps ------------------------------------------------------------------------------
 
@@ -349,6 +361,7 @@ class TrainingLoop:
             "hashes_agree": True if self._context.size > 1 else None,
             "checkpoint": str(self._saved[1]) if self._saved is not None else None,
             "skipped_steps": self._skipped,
+            "left_out": self._left_out_by_all(),
             "device": self._shape.device,
             "versions": self._versions(),
             "parameters": self._shape.parameters,
@@ -358,6 +371,12 @@ class TrainingLoop:
         }
         self._state("done", **detail)
         return detail
+
+    def _left_out_by_all(self) -> int:
+        """How many files or rows were left out by any rank. Collective."""
+        if self._spec.data.on_bad_file != "skip":
+            return 0
+        return len(set().union(*self._context.gather(list(self._backend.left_out()), "what was left out")))
 
     def _versions(self) -> dict[str, Any]:
         mine = {"mlrun": mlrun.__version__, "python": platform.python_version()}

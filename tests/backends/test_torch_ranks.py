@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from safetensors.numpy import load
 from torch_ranks import (
     RankPool,
@@ -71,6 +73,44 @@ def test_uneven_batches_and_ranks_without_samples_change_nothing(ranks: RankPool
     for result in four:
         np.testing.assert_allclose(result["losses"], one["losses"], rtol=1e-4)
         assert difference(one["model"], result["model"]) < 1e-4
+
+
+def _images(folder: Path, bad: int) -> dict[str, Any]:
+    """12 images, and ``bad`` that can't be decoded, without augmentation."""
+    draw = np.random.default_rng(0)
+    for number in range(12):
+        image = folder / "ab"[number % 2] / f"{number}.png"
+        image.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draw.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(image)
+    for number in range(bad):
+        whole = (folder / "a" / f"{2 * number}.png").read_bytes()
+        (folder / "b" / f"cut{number}.png").write_bytes(whole[: len(whole) // 2])
+    data = {"source": "imagefolder", "path": str(folder), "image_size": 16, "augment": False, "workers": 0}
+    return {**DIGITS, "data": {**data, "on_bad_file": "skip"}, "global_batch_size": 12 + bad}
+
+
+def test_files_left_out_weigh_nothing(ranks: RankPool, tmp_path: Path) -> None:
+    """A step is the mean over the images that can be read, whoever got those that can't."""
+    spec = _images(tmp_path / "bad", bad=5)
+    (clean,) = ranks.run(1, train, _images(tmp_path / "clean", bad=0), 3)
+    for size in (1, 4):
+        for result in ranks.run(size, train, spec, 3):
+            np.testing.assert_allclose(result["losses"], clean["losses"], rtol=1e-4)
+            assert difference(clean["model"], result["model"]) < 1e-4
+
+
+def test_a_rank_whose_only_sample_is_left_out_takes_part(ranks: RankPool, tmp_path: Path) -> None:
+    spec = {**_images(tmp_path, bad=5), "global_batch_size": 4, "data": {**_images(tmp_path, 5)["data"]}}
+    spec["data"]["val_split"] = 0.3
+    (one,) = ranks.run(1, train, spec, 6)
+    four = ranks.run(4, train, spec, 6)
+    assert any(0 in result["samples"][:2] for result in four)
+    for result in four:
+        np.testing.assert_allclose(result["losses"], one["losses"], rtol=1e-4)
+        assert result["evaluation"].samples == one["evaluation"].samples < 5
+        np.testing.assert_allclose(
+            result["evaluation"].metrics["loss"], one["evaluation"].metrics["loss"], rtol=1e-4
+        )
 
 
 def test_each_rank_may_have_its_own_batch_size(ranks: RankPool) -> None:

@@ -120,6 +120,21 @@ def test_a_label_of_validation_alone_is_named(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
+def test_bad_rows_are_left_out_where_the_spec_says_so(tmp_path: Path) -> None:
+    bad = b"a,b,pos\ncaf\xe9,neg\nempty,\n"
+    path = written(tmp_path, GOOD.encode() + bad)
+    source = opened(path, on_bad_file="skip")
+    assert source.train.fetch(torch.arange(4).numpy(), 0).targets.tolist() == [1, 0, 1, 0]
+    assert [str(path) in said for said in source.left_out] == [True] * 3
+    assert [said.removeprefix(f"{path}:").partition(":")[0] for said in source.left_out] == ["7", "8", "9"]
+
+    numbers = written(tmp_path, "text,label\na,0\nb,1\nc,7\n", "numbers.csv")
+    assert len(opened(numbers, on_bad_file="skip", classes=2).train) == 2
+
+    with pytest.raises(RequestError, match="not a label"):
+        opened(written(tmp_path, "text,label\na,\n", "all.csv"), on_bad_file="skip")
+
+
 def test_the_tokenizer_of_a_run_reads_text_as_the_run_did(tmp_path: Path) -> None:
     source = opened(written(tmp_path, GOOD))
     assert source.tokenizer is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from mlrun.backends.torch.tasks import make_task
 from mlrun.backends.torch.updates import Updates, load_optimizer_tensors, optimizer_tensors
 from mlrun.data.feed import Feed
 from mlrun.data.sampler import Sampler, cut, even_shares
-from mlrun.errors import RequestError
+from mlrun.errors import RequestError, RunFailedError
 from mlrun.probe.system import facts
 from mlrun.spec import JobSpec, own_share
 
@@ -61,6 +62,7 @@ class TorchBackend(Backend):
             checkpoint.load_weights(in_workdir(spec, spec.model.weights), self._model, spec.model.fresh)
         freeze(self._model, spec.model.freeze)
         self._spans: list[Span] = []
+        self._left_out = dict.fromkeys(self._source.left_out)
         self._group: MlrunProcessGroup | None = None
         return self._join(communicator)
 
@@ -109,6 +111,7 @@ class TorchBackend(Backend):
         self._updates = Updates(self._spec, self._model, self._device, self._rate)
         self._step = 0
         self._loss_sum = torch.zeros((), device=self._device)
+        self._of_all = shape.global_batch_size
         return shape
 
     def _make_sync(self) -> GradientSync:
@@ -141,7 +144,7 @@ class TorchBackend(Backend):
         start = time.monotonic()
         self._step = step
         self._spans = []
-        batches = self._feed.take(step)
+        batches = self._readable(self._feed.take(step))
         fetched = time.monotonic()
         self._note("data", start, fetched)
         torch.manual_seed(_drawn(self._spec.seed, step, self._rank))
@@ -163,14 +166,38 @@ class TorchBackend(Backend):
     def _compute_gradients(self, step: int, batches: list[Batch]) -> float:
         """Gradients of the step's mean loss over all ranks; seconds only spent waiting for peers."""
         self._loss_sum = torch.zeros((), device=self._device)
+        start = time.monotonic()
+        self._of_all = self._samples_of_all(step, batches)
+        counted_s = time.monotonic() - start
         if not batches:
             self._take_part_empty()
-        of_all = len(self._sampler.batch(step))
         for index, batch in enumerate(batches):
             is_last = index == len(batches) - 1
             with contextlib.nullcontext() if is_last else self._sync.local():
-                self._loss_sum += self._forward_backward(batch, batch.count / of_all) * batch.count
-        return self._sync.finish()
+                self._loss_sum += self._forward_backward(batch, batch.count / self._of_all) * batch.count
+        return counted_s + self._sync.finish()
+
+    def _readable(self, batches: list[Batch]) -> list[Batch]:
+        """Those with samples left; notes what was left out of each."""
+        for batch in batches:
+            self._left_out.update(dict.fromkeys(batch.left_out))
+        return [batch for batch in batches if batch.count]
+
+    def _samples_of_all(self, step: int, batches: list[Batch]) -> int:
+        """Samples of all ranks at ``step``: the sampler's, unless some were left out. Collective then.
+
+        Raises:
+            RunFailedError: none is left.
+        """
+        if self._spec.data.on_bad_file != "skip":
+            return len(self._sampler.batch(step))
+        (count,) = replicas.total(self._group, [sum(batch.count for batch in batches)])
+        if not count:
+            raise RunFailedError(f"no sample of step {step} can be read", fix="repair the data")
+        return int(count)
+
+    def left_out(self) -> Sequence[str]:
+        return list(self._left_out)
 
     def _forward_backward(self, batch: Batch, weight: float) -> Tensor:
         start = time.monotonic()
@@ -201,7 +228,7 @@ class TorchBackend(Backend):
 
     def loss(self) -> float:
         (of_all,) = replicas.total(self._group, [self._loss_sum.item()])
-        return of_all / len(self._sampler.batch(self._step))
+        return of_all / self._of_all
 
     def applied(self) -> bool:
         """See ``Updates``: exact after each step on the CPU, elsewhere told every ``log_every`` steps."""
@@ -214,7 +241,7 @@ class TorchBackend(Backend):
         kept = self._statistics()
         torch.manual_seed(_drawn(self._spec.seed, step, self._rank))
         try:
-            return self._first_nonfinite(self._feed.again(step))
+            return self._first_nonfinite(self._readable(self._feed.again(step)))
         finally:
             self._model.zero_grad(set_to_none=True)
             self._restore(kept)
@@ -256,16 +283,21 @@ class TorchBackend(Backend):
             return Evaluation({}, 0)
         names = ["loss", *self._task.metrics]
         sums = torch.zeros(len(names), device=self._device)
+        count = 0
         own = np.array(cut(len(split), self._size, self._rank), dtype=np.int64)
         size = max(1, self._sampler.shares[self._rank] // self._spec.grad_accumulation)
         parts = [(0, own[start : start + size]) for start in range(0, len(own), size)]
         self._model.eval()
         for batch in split.stream(parts):
-            sums += self._measure(batch.to(self._device))
+            for readable in self._readable([batch]):
+                sums += self._measure(readable.to(self._device))
+                count += readable.count
         self._model.train()
-        totals = replicas.total(self._group, [float(s) for s in sums.cpu()])
-        metrics = {name: value / len(split) for name, value in zip(names, totals, strict=True)}
-        return Evaluation(metrics, len(split))
+        *totals, samples = replicas.total(self._group, [*(float(s) for s in sums.cpu()), count])
+        if not samples:
+            raise RunFailedError("no validation sample can be read", fix="repair the data")
+        metrics = {name: value / samples for name, value in zip(names, totals, strict=True)}
+        return Evaluation(metrics, int(samples))
 
     def _measure(self, batch: Batch) -> Tensor:
         """The batch's sums of loss and metrics, shape (1 + metrics,)."""

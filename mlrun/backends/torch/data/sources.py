@@ -14,7 +14,7 @@ from mlrun.backends.torch.data.splits import DatasetSplit, MapDataset, Split, Te
 from mlrun.data import text
 from mlrun.data.digits import load_digits
 from mlrun.data.fingerprint import fingerprint_of
-from mlrun.data.imagefolder import open_images
+from mlrun.data.imagefolder import ImageFolder, open_images
 from mlrun.data.sampler import Indices, hold_out
 from mlrun.errors import RequestError
 from mlrun.spec import JobSpec
@@ -37,6 +37,8 @@ class Source:
     fingerprint: str
     tokenizer: str | None = None
     """What made tokens of text, as the content of a tokenizer.json."""
+    left_out: tuple[str, ...] = ()
+    """What was left out when the data were opened, each in a sentence."""
 
     def close(self) -> None:
         self.train.close()
@@ -119,12 +121,17 @@ def _tensors(inputs: Tensor, targets: Tensor, device: torch.device) -> TensorSpl
 def _imagefolder(spec: JobSpec) -> Source:
     images = open_images(open_data(spec), spec.data, spec.seed)
     return Source(
-        train=DatasetSplit(images.training, images.kept, spec.seed, spec.data.workers),
-        validation=_evaluated(images.validation, images.held_out, spec),
+        train=_images(images.training, images.kept, spec),
+        validation=_images(images.validation, images.held_out, spec) if len(images.held_out) else None,
         sample_shape=(3, images.training.side, images.training.side),
         classes=len(images.training.files.classes),
         fingerprint=images.fingerprint,
     )
+
+
+def _images(dataset: ImageFolder, chosen: Indices, spec: JobSpec) -> DatasetSplit:
+    skip = spec.data.on_bad_file == "skip"
+    return DatasetSplit(dataset, chosen, spec.seed, spec.data.workers, skip=skip)
 
 
 def _text(spec: JobSpec, device: torch.device) -> Source:
@@ -138,13 +145,17 @@ def _text(spec: JobSpec, device: torch.device) -> Source:
         )
     folder = open_data(spec)
     training_file, validation_file = text.split_files(folder, data.source)
-    rows = text.read_rows(folder, training_file, data)
+    left_out: list[RequestError] | None = [] if data.on_bad_file == "skip" else None
+    rows = text.read_rows(folder, training_file, data, left_out)
+    names = text.class_names(rows, data.classes)
+    rows = text.of_classes(rows, names, left_out)
     if validation_file is None:
         kept, held_out = hold_out(len(rows), data.val_split, spec.seed)
         training, validation = [rows[i] for i in kept], [rows[i] for i in held_out]
     else:
-        training, validation = rows, text.read_rows(folder, validation_file, data)
-    names = text.class_names(rows, data.classes)
+        others = text.read_rows(folder, validation_file, data, left_out)
+        training, validation = rows, text.of_classes(others, names, left_out)
+    numbers = {name: number for number, name in enumerate(names)}
     vocabulary = spec.model.args.get("vocab_size", VOCABULARY)
     tokenizer = (
         tokens.make_tokenizer([row.text for row in training], vocabulary)
@@ -155,7 +166,7 @@ def _text(spec: JobSpec, device: torch.device) -> Source:
     def split(chosen: list[text.Row]) -> TensorSplit:
         ids, mask = tokens.encode(tokenizer, [row.text for row in chosen], data.sequence_length or 128)
         inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
-        targets = torch.tensor(text.numbered(chosen, names))
+        targets = torch.tensor([numbers[row.label] for row in chosen])
         return TensorSplit({k: v.to(device) for k, v in inputs.items()}, targets.to(device), len(chosen))
 
     train, held = split(training), split(validation) if validation else None
@@ -167,6 +178,7 @@ def _text(spec: JobSpec, device: torch.device) -> Source:
         classes=len(names),
         fingerprint=fingerprint_of(data.source, names, train.targets.tolist(), *content),
         tokenizer=tokenizer.to_str(),
+        left_out=tuple(error.message for error in left_out or ()),
     )
 
 

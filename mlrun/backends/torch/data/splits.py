@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
-from mlrun.data.folder import DataError
+from mlrun.data.folder import BadFileError, DataError
 from mlrun.data.sampler import Indices
 from mlrun.errors import RequestError, RunFailedError
 
@@ -29,9 +29,11 @@ class Batch:
     inputs: Any
     targets: Tensor
     count: int
+    left_out: tuple[str, ...] = ()
+    """What couldn't be read, where that is skipped: it isn't in the batch, nor in ``count``."""
 
     def to(self, device: torch.device) -> Batch:
-        return Batch(_move(self.inputs, device), self.targets.to(device), self.count)
+        return Batch(_move(self.inputs, device), self.targets.to(device), self.count, self.left_out)
 
     def zeroed(self) -> Batch:
         """The same shapes and types, all zero: for a rank that must take part without samples."""
@@ -42,6 +44,10 @@ class Batch:
             else torch.zeros_like(inputs)
         )
         return Batch(zeros, torch.zeros_like(self.targets), self.count)
+
+
+_NO_INPUTS = torch.empty(0)
+"""Of a batch whose samples were all left out."""
 
 
 def _move(inputs: Any, device: torch.device) -> Any:
@@ -105,11 +111,14 @@ class DatasetSplit(Split):
     """Samples ``chosen`` of a Dataset, read by ``workers`` processes (0: by this one).
 
     Before a sample is read, the generators of Python, NumPy and PyTorch are seeded from (seed, epoch,
-    sample), so augmentation is the same whichever rank or worker reads it.
+    sample), so augmentation is the same whichever rank or worker reads it. ``skip``: files whose content
+    is bad are left out of their batch, which may leave it with ``count`` 0.
     """
 
-    def __init__(self, dataset: MapDataset, chosen: Indices, seed: int, workers: int) -> None:
-        self._reader = _Reader(dataset, chosen, seed)
+    def __init__(
+        self, dataset: MapDataset, chosen: Indices, seed: int, workers: int, *, skip: bool = False
+    ) -> None:
+        self._reader = _Reader(dataset, chosen, seed, skip)
         self._keys = _Keys()
         self._workers = workers
         self._loader: DataLoader[Any] | None = None
@@ -147,6 +156,9 @@ class _Keys:
             yield [(epoch, int(index)) for index in indices]
 
 
+_REPAIR = "repair or remove it and resume the run, or set data.on_bad_file: skip"
+
+
 @dataclass(frozen=True)
 class _Unreadable:
     """Travels back from a loader worker in place of a batch; a raised exception would come as a traceback."""
@@ -170,12 +182,14 @@ class _Reader:
     dataset: MapDataset
     chosen: Indices
     seed: int
+    skip: bool
 
     def __len__(self) -> int:
         return len(self.chosen)
 
     def __getitems__(self, keys: list[Key]) -> Batch | _Unreadable | _Misfit:
-        samples = []
+        samples: list[Any] = []
+        left_out: list[str] = []
         for epoch, index in keys:
             number = int(self.chosen[index])
             _seed_all(self.seed, epoch, number)
@@ -183,19 +197,29 @@ class _Reader:
                 samples.append(self.dataset[number])
             except DataError as error:
                 return _Unreadable(number, error.message, error.fix)
+            except BadFileError as error:
+                if not self.skip:
+                    return _Unreadable(number, str(error), _REPAIR)
+                left_out.append(str(error))
             except OSError as error:
                 return _Unreadable(number, str(error))
             except Exception as error:
                 place = traceback.extract_tb(error.__traceback__)[-1]
                 return _Unreadable(number, f"{error!r} at {place.filename}:{place.lineno}")
-        for sample in samples:
-            if not isinstance(sample, tuple | list) or len(sample) != 2:
-                return _Misfit(f"a sample is {_described(sample)}, not (inputs, target)")
-        try:
-            inputs, targets = default_collate(samples)
-        except (RuntimeError, TypeError, ValueError) as error:
-            return _Misfit(f"samples don't make a batch: {str(error).splitlines()[0]}")
-        return Batch(inputs, targets, len(keys))
+        return _batch(samples, tuple(left_out))
+
+
+def _batch(samples: list[Any], left_out: tuple[str, ...]) -> Batch | _Misfit:
+    for sample in samples:
+        if not isinstance(sample, tuple | list) or len(sample) != 2:
+            return _Misfit(f"a sample is {_described(sample)}, not (inputs, target)")
+    if not samples:
+        return Batch(_NO_INPUTS, _NO_INPUTS, 0, left_out)
+    try:
+        inputs, targets = default_collate(samples)
+    except (RuntimeError, TypeError, ValueError) as error:
+        return _Misfit(f"samples don't make a batch: {str(error).splitlines()[0]}")
+    return Batch(inputs, targets, len(samples), left_out)
 
 
 def _described(sample: Any) -> str:

@@ -54,6 +54,8 @@ class TensorFlowBackend(Backend):
         self._source = make_source(spec)
         self._model = make_model(spec, self._sizes())
         self._model(self._source.train.fetch(np.zeros(1, dtype=np.int64), 0).inputs)  # makes all variables
+        if spec.model.fresh:
+            raise RequestError("model.fresh isn't there for framework: tensorflow", fix="remove it")
         if spec.model.weights is not None:
             checkpoint.load_weights(in_workdir(spec, spec.model.weights), self._model)
         self._freeze()

@@ -18,7 +18,8 @@ from mlrun.errors import RequestError
 
 KB = 1024
 MLRUN = [sys.executable, "-c", "from mlrun.cli import main; main()", "bench", "allreduce"]
-ENGINES = ["ring", *(e for e, m in (("gloo", "torch"), ("mpi", "mpi4py")) if importlib.util.find_spec(m))]
+INSTALLED = {"gloo": "torch", "mpi": "mpi4py", "horovod": "horovod"}
+ENGINES = ["ring", *(engine for engine, module in INSTALLED.items() if importlib.util.find_spec(module))]
 
 
 @pytest.mark.parametrize(("size", "engines", "payload"), [(2, ENGINES, 4 * KB), (3, ["ring"], 4096 * KB)])

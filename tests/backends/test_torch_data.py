@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,13 @@ def test_a_damaged_image_is_named(folder: Path, tmp_path: Path) -> None:
     split = make_source(images(tmp_path), CPU).train
     with pytest.raises(RunFailedError, match=r"broken\.png"):
         split.fetch(np.array([0]), 0)
+
+
+def test_a_class_without_images_is_named(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "images")
+    (tmp_path / "images" / "emu").mkdir()
+    with pytest.raises(RequestError, match="images/emu has no images"):
+        make_source(images(tmp_path / "images"), CPU)
 
 
 def test_fingerprint_follows_content(folder: Path) -> None:

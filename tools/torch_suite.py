@@ -5,6 +5,7 @@ docs/torch-suite.md. Ends with 1 if one fails.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -48,8 +49,11 @@ def main() -> int:
 def run(size: int) -> list[dict[str, Any]]:
     """What became of each test on ``size`` ranks."""
     command = [sys.executable, str(SUITE), str(size)]
+    ordered = {**os.environ, "PYTHONHASHSEED": "0"}  # some reasons print a set
     results = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as suite:
+    with subprocess.Popen(
+        command, env=ordered, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as suite:
         assert suite.stdout is not None
         for line in suite.stdout:
             results.append(json.loads(line))

@@ -106,6 +106,6 @@ def _mismatch(
                 return (
                     f"{plugin} {version} works with {name} {allowed}, and this is {have[part]} "
                     f"({row.source})",
-                    f"pip uninstall {plugin}, to train on the CPU, or a combination from docs/tensorflow-metal.md",
+                    f"pip uninstall {plugin}, to train on the CPU; docs/tensorflow-metal.md has what works",
                 )
     return None

@@ -279,4 +279,6 @@ def _conflicts(node: Node, model: type[Block]) -> Iterator[Mistake]:
 
 
 def _shallow(node: Node) -> Any:
+    if isinstance(node.value, dict):
+        return {key: child.value for key, child in node.value.items()}
     return [item.value for item in node.value] if isinstance(node.value, list) else node.value

@@ -172,7 +172,8 @@ class Phase:
         self.fault, self.victim = fault, rng.randrange(self.size)
         if self.size == 2 and fault in ("cut", "garbage"):
             self.victim = 0  # the only rank of two that dials
-        self.settings = {**TIMERS, "links": rng.randint(1, 3), "checksum": rng.random() < 0.3}
+        checked = rng.random() < 0.3 or fault == "garbage"  # without a checksum, garbage may pass for payload
+        self.settings = {**TIMERS, "links": rng.randint(1, 3), "checksum": checked}
         self.ranks = [
             subprocess.Popen(
                 [sys.executable, __file__, "--rank", str(rank)],

@@ -78,6 +78,8 @@ def _read(path: Path) -> Node:
     def refuse(problem: str, fix: str) -> SpecError:
         return SpecError([Mistake(Place(shown), (), problem, fix)])
 
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise refuse("neither a file nor a folder", "name the YAML file of the job")
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)

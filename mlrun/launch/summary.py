@@ -6,7 +6,8 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from mlrun.errors import ExitCode
+from mlrun import runs
+from mlrun.errors import ExitCode, RequestError
 from mlrun.launch.resolve import Resolved
 from mlrun.protocol import (
     Assignment,
@@ -128,7 +129,7 @@ class Summary:
             "hashes_agree": None if None in hashes or len(hashes) == 1 else len(set(hashes)) == 1,
             "ranks": self._ranks,
             "links": self._links,
-            "checkpoint": self._checkpoint,
+            "checkpoint": self._checkpoint or _on_disk(self._run_dir),
             "failure": _failure(self._failures[0]) if self._failures else None,
             "started": _iso(self._started),
             "ended": _iso(self._ended),
@@ -150,6 +151,15 @@ class Summary:
             return None
         whole = sum(sum(seconds) for seconds in parts.values())
         return {name: sum(seconds) / whole for name, seconds in parts.items()} if whole else None
+
+
+def _on_disk(run_dir: Path) -> str | None:
+    """The latest checkpoint, where what told of it was lost with its agent."""
+    try:
+        latest = runs.latest_checkpoint(run_dir)
+    except RequestError:
+        return None
+    return str(latest) if latest else None
 
 
 def _failure(event: FailureEvent) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from mlrun.errors import RequestError, RunFailedError
 
 STATE_FILE = "state.json"
@@ -64,9 +66,10 @@ def write(root: Path, state: State, save: Callable[[Path], None]) -> Path:
     """
     try:
         return _write(root, state, save)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or error
         raise RunFailedError(
-            f"the checkpoint of step {state.step} can't be written below {root}: {error.strerror or error}",
+            f"the checkpoint of step {state.step} can't be written below {root}: {why}",
             fix="make room or allow writing there, then mlrun resume last",
         ) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import string
 
 import pytest
@@ -167,6 +168,12 @@ def test_a_missing_file_names_the_nearest_one(tmp_path, write):
     write(BASE + "steps: 3\n", "resnet.yaml")
     with pytest.raises(SpecError, match=r"no such file. Fix: did you mean .*resnet\.yaml\?"):
         specfile.load(tmp_path / "resnt.yaml")
+
+
+def test_a_pipe_is_no_spec_and_nobody_waits_for_it(tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(SpecError, match="neither a file nor a folder"):
+        specfile.load(tmp_path / "pipe.yaml")
 
 
 def test_a_folder_names_a_spec_in_it(tmp_path, write):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -68,6 +69,18 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_on_every_rank(train, t
     assert isinstance(ranks[0].error, RunFailedError)
     assert "the checkpoint of step 5 can't be written" in str(ranks[0].error)
     assert "the checkpoint of step 5 can't be written" in str(ranks[1].error)
+
+
+def test_a_full_disk_is_a_sentence(train, tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # no file may be larger
+    try:
+        (rank,) = train(steps=5)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert isinstance(rank.error, RunFailedError)
+    assert "the checkpoint of step 5 can't be written" in str(rank.error)
+    assert "File too large" in str(rank.error)
 
 
 def test_the_state_says_where_the_training_stood(train, tmp_path):

@@ -6,7 +6,6 @@ import importlib
 
 from mlrun.allreduce.communicator import Communicator
 from mlrun.allreduce.links import Listener
-from mlrun.errors import RequestError
 from mlrun.protocol import Plan
 
 _MODULES = {
@@ -17,27 +16,13 @@ _MODULES = {
 }
 
 
-def require_offered(engine: str) -> None:
-    """Say before anything starts that an engine can't be had.
-
-    Raises:
-        RequestError: not an engine of this version.
-    """
-    if engine not in _MODULES:
-        raise RequestError(
-            f"allreduce.engine: {engine} isn't part of this version of mlrun",
-            fix=f"choose one of {', '.join(_MODULES)}",
-        )
-
-
 def connect(plan: Plan, rank: int, listener: Listener, secret: str) -> Communicator:
     """Join the group of ``plan`` as ``rank``; every rank calls it.
 
     Raises:
-        RequestError: an unknown engine, one that isn't installed, or one that can't do what the plan says.
+        RequestError: an engine that isn't installed, or one that can't do what the plan says.
         CommunicatorError: the group couldn't be made; the message names who is missing.
     """
-    require_offered(plan.engine)
     communicator: Communicator = importlib.import_module(_MODULES[plan.engine]).from_plan(
         plan, rank, listener, secret
     )

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mlrun.allreduce import engines
 from mlrun.backends.data import data_folder
 from mlrun.errors import RefusedError, RequestError
 from mlrun.hosts import Host, hosts_of_spec, spec_entry
@@ -34,11 +33,9 @@ def resolve(spec: JobSpec, np: int | None, *, smoke: bool = False) -> Resolved:
     """Decide ranks and hosts. ``np``: workers in all; by default every slot of every host, or one.
 
     Raises:
-        RequestError: more workers than slots, fewer samples than workers, or an engine that this
-            version doesn't have.
+        RequestError: more workers than slots, or fewer samples than workers.
         RefusedError: an engine that can't work over several hosts.
     """
-    engines.require_offered(spec.allreduce.engine)
     notes: list[str] = []
     spec = spec.model_copy(update={"workdir": _workdir(spec)})
     hosts = [Host("localhost")] if smoke else hosts_of_spec(spec.hosts) or [Host("localhost")]

@@ -103,8 +103,3 @@ def test_smoke_stays_on_this_machine_and_off_an_advertised_gpu() -> None:
         ].threads
         == 1
     )
-
-
-def test_what_this_version_lacks_is_said_before_anything_starts() -> None:
-    with pytest.raises(RequestError, match="isn't part of this version of mlrun"):
-        resolve(job(allreduce={"engine": "horovod"}), 1)

@@ -1,6 +1,6 @@
 """A script written for Horovod, on Keras and TensorFlow: ``model.fit`` on handwritten digits.
 
-torchrun --nproc-per-node 2 -m mlrun.horovod examples/horovod_keras.py --epochs 5
+mlrun launch --horovod examples/horovod_keras.py -np 2 -- --epochs 5
 """
 
 import argparse

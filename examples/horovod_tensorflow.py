@@ -1,6 +1,6 @@
 """A script written for Horovod, on TensorFlow: a loop of one's own with ``DistributedGradientTape``.
 
-torchrun --nproc-per-node 2 -m mlrun.horovod examples/horovod_tensorflow.py --steps 100
+mlrun launch --horovod examples/horovod_tensorflow.py -np 2 -- --steps 100
 """
 
 import argparse

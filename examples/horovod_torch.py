@@ -1,6 +1,6 @@
 """A script written for Horovod, on PyTorch: a small network on handwritten digits.
 
-torchrun --nproc-per-node 2 -m mlrun.horovod examples/horovod_torch.py --epochs 5
+mlrun launch --horovod examples/horovod_torch.py -np 2 -- --epochs 5
 """
 
 import argparse

@@ -301,15 +301,16 @@ class StepEvent(Event):
     """
 
     step: int
-    steps_total: int
-    epoch: int
+    steps_total: int | None
+    """None where a script doesn't tell."""
+    epoch: int | None
     steps: int
     samples: int
     seconds: float
     data_s: float
     compute_s: float
     comm_s: float
-    lr: float
+    lr: float | None
     loss: float | None = None
     """Mean over the samples of all ranks; None on steps where it wasn't read."""
 

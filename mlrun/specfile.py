@@ -6,7 +6,7 @@ import copy
 import difflib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,19 @@ def load(path: str | Path, overrides: Sequence[str] = (), smoke: bool = False) -
     Raises:
         SpecError: everything that is wrong, each as ``file:line:column: key.path: problem. Fix: ...``.
     """
-    root = _read(Path(path))
+    return _load(_read(Path(path)), overrides, smoke)
+
+
+def of_script(keys: Mapping[str, Any], overrides: Sequence[str] = ()) -> JobSpec:
+    """The spec of a script that has no file of its own: ``keys`` as a file would say them.
+
+    Raises:
+        SpecError: what is wrong with the overrides.
+    """
+    return _load(yaml12.parse(json.dumps(keys), str(keys["run"].get("script", "-m"))), overrides, smoke=False)
+
+
+def _load(root: Node, overrides: Sequence[str], smoke: bool) -> JobSpec:
     if root.value is UNREADABLE or not isinstance(root.value, dict):
         raise SpecError(root.mistakes or [_no_mapping(root)])
     mistakes = list(root.mistakes)

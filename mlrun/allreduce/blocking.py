@@ -221,6 +221,7 @@ class BlockingCommunicator(Communicator):
     def _enqueue(self, call: Call, kind: str, name: str) -> PendingWork:
         work = self._track(f"{kind} {name!r}" if name else kind)
         self._queue.put((work, call))
+        Communicator.issued += 1
         return work
 
     def _point_to_point(self, start: Callable[[], Call], name: str) -> PendingWork:

@@ -6,7 +6,7 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -151,6 +151,8 @@ class Communicator(ABC):
 
     rank: int
     size: int
+    issued: ClassVar[int] = 0
+    """Operations that this process has issued so far, in all groups together."""
 
     @abstractmethod
     def all_reduce(

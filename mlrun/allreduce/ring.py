@@ -74,6 +74,7 @@ class _GroupCommunicator(Communicator):
 
     def _issue(self, buffers: tuple[Buffer, ...], **request: Any) -> Work:
         work = RingWork(self._group.issue(**request), buffers)
+        Communicator.issued += 1
         self._lent.lend(work)
         return work
 

@@ -26,14 +26,29 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Give ``app`` these commands."""
-    app.command(epilog="Example: mlrun launch digits.yaml -np 2 --set optimizer.lr=0.2")(launch)
+    example = "Example: mlrun launch digits.yaml -np 2, or: mlrun launch train.py -np 2 -- --epochs 3"
+    app.command(epilog=example)(launch)
     app.command(epilog="Example: mlrun resume last --set epochs=20")(resume)
     app.command(epilog="Example: mlrun top --hosts mac1,mac2,mac3")(top)
     app.command(epilog="Example: mlrun doctor --hosts mac1,mac2")(doctor)
 
 
 def launch(
-    spec: Annotated[str, typer.Argument(metavar="SPEC", help="The job spec, a YAML file.")],
+    spec: Annotated[
+        str | None, typer.Argument(metavar="SPEC|SCRIPT.py", help="The job spec, a YAML file, or a script.")
+    ] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="-- ARGS", help="The script's own arguments.")
+    ] = None,
+    module: Annotated[
+        str | None, typer.Option("-m", metavar="MODULE", help="Run a module as python -m does.")
+    ] = None,
+    horovod: Annotated[
+        bool, typer.Option("--horovod", help="import horovod in the script finds a stand-in over the ring.")
+    ] = False,
+    independent: Annotated[
+        bool, typer.Option("--independent", help="The script's workers may train separate models.")
+    ] = False,
     np: Workers = None,
     hosts: HostList = None,
     hostfile: Hostfile = None,
@@ -62,16 +77,24 @@ def launch(
         bool, typer.Option("--detach", help="Let the launcher live on the first host, without this machine.")
     ] = False,
 ) -> None:
-    """Train the model of a spec."""
+    """Train the model of a spec, or run a training script of one's own on every worker."""
     from mlrun import github, specfile
+    from mlrun.cli import scripts
     from mlrun.errors import RequestError
 
     short = [("allreduce.engine", engine), ("device", device), ("restarts", max_restarts)]
     if interface:
         short.append(("network.interfaces", json.dumps(interface)))
     all_overrides = [*(overrides or []), *(f"{key}={value}" for key, value in short if value is not None)]
-    with github.annotated(spec, active=smoke):
-        job = _on_hosts(specfile.load(spec, all_overrides, smoke=smoke), hosts, hostfile)
+    script = scripts.of_command(spec, module, arguments or [], horovod=horovod, independent=independent)
+    if script is not None and smoke:
+        raise RequestError("--smoke is for specs, not for scripts", fix="leave --smoke out")
+    with github.annotated(str(spec), active=smoke):
+        if script is not None:
+            job = specfile.of_script(script, all_overrides)
+        else:
+            job = specfile.load(str(spec), all_overrides, smoke=smoke)
+        job = _on_hosts(job, hosts, hostfile)
         if dry_run:
             _show_plan(job, np, smoke)
             return
@@ -85,7 +108,7 @@ def launch(
             job, np=np, console=console, log_ranks=ranks_of(log_ranks), runs_dir=runs_dir, smoke=smoke
         )
     if smoke:
-        github.annotate_failure(spec, result.summary)
+        github.annotate_failure(str(spec), result.summary)
     raise typer.Exit(result.exit_code)
 
 
@@ -117,8 +140,10 @@ def _show_plan(job: JobSpec, np: int | None, smoke: bool) -> None:
     plan = resolve.resolve(job, np, smoke=smoke)
     typer.echo(runs.spec_text(plan.spec), nl=False)
     for worker in plan.assignments:
-        typer.echo(f"# rank {worker.rank} on {worker.host}: {plan.shares[worker.rank]} samples per step")
-    typer.echo(f"# {plan.world_size} worker(s), global batch {sum(plan.shares)}; nothing was started")
+        share = f": {plan.shares[worker.rank]} samples per step" if job.run is None else ""
+        typer.echo(f"# rank {worker.rank} on {worker.host}{share}")
+    batch = f", global batch {sum(plan.shares)}" if job.run is None else ""
+    typer.echo(f"# {plan.world_size} worker(s){batch}; nothing was started")
     for note in plan.notes:
         typer.echo(f"# {note}")
 

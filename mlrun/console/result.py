@@ -31,6 +31,8 @@ def result(run: Run) -> Iterator[Text]:
 
 def _progress(run: Run) -> str:
     elapsed = text.duration((run.latest or 0) - (run.started or 0))
+    if run.step is None and run.summary is not None and run.summary.get("status") == "done":
+        return f"in {elapsed}"  # a script that reported nothing
     if run.step is None:
         return f"before the first step, after {elapsed}"
     total = f" of {run.steps_total:,}" if run.steps_total and run.steps_total != run.step else ""

@@ -18,7 +18,7 @@ def run_alone(resolved: Resolved) -> tuple[str, float] | None:
 
     The same work: model, data, precision and samples per step. It ran on one of this run's hosts.
     """
-    if resolved.world_size < 2:
+    if resolved.world_size < 2 or resolved.spec.run is not None:
         return None
     hosts = {host.name for host in resolved.hosts}
     named = [entry.folder for entry in index.entries() if _is_named(entry, resolved.spec.name)]

@@ -42,6 +42,7 @@ LOOK_S = 1.0
 CERTAIN_S = 1.0
 """How long the others may still say something once the cause is known."""
 _QUEUE = 10_000
+_AT_WORK = (Phase.STARTING, Phase.TRAINING, Phase.STOPPING)
 _EXIT_CODES = {"request": ExitCode.REQUEST_WRONG, "refused": ExitCode.REFUSED}
 """By the kind of the cause; a run that failed otherwise is RUN_FAILED."""
 
@@ -112,7 +113,8 @@ class Generation:
             self._say(f"{word}: ending now", "warning")
             self._kill()
         elif self._phase in (Phase.TRAINING, Phase.FINISHING):
-            self._say(f"{word}: finishing the step and saving; once more ends at once")
+            what = "finishing the step and saving" if self._spec.run is None else "passed on to the script"
+            self._say(f"{word}: {what}; once more ends at once")
             self._record.show(StateEvent("stopping", {"reason": word}))
             self._tell_all(Stop(word, STOP_GRACE_S))
             if self._phase is Phase.TRAINING:
@@ -308,7 +310,7 @@ class Generation:
             self._failures.exited(message, done=self._membership.is_done(rank))
             if self._failures:
                 self._settle()
-            elif self._phase in (Phase.STARTING, Phase.TRAINING, Phase.STOPPING):
+            elif self._phase in _AT_WORK and self._spec.run is None:  # scripts may end when they like
                 self._enter(Phase.FINISHING)
 
     def _our_doing(self, message: WorkerExited) -> bool:

@@ -60,7 +60,7 @@ def resolve(spec: JobSpec, np: int | None, *, smoke: bool = False) -> Resolved:
     ]
     own = {host.name: host.batch_size for host in used}
     shares = batch_shares(spec, world_size, [own[a.host] for a in assignments])
-    notes += _batch_notes(spec, shares)
+    notes += _batch_notes(spec, shares) if spec.run is None else []
     spec = spec.model_copy(update={"hosts": [spec_entry(host) for host in used]})
     return Resolved(spec, assignments, used, shares, notes)
 

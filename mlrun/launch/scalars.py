@@ -56,7 +56,8 @@ class Scalars:
             if speed is not None:
                 yield f"{run.unit} per second/rank {event.rank}", speed
             if event.rank == min(run.workers):
-                yield "training/learning rate", event.lr
+                if event.lr is not None:
+                    yield "training/learning rate", event.lr
                 if event.loss is not None:
                     yield "training/loss", event.loss
                 if run.speed is not None:

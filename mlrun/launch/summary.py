@@ -86,7 +86,8 @@ class Summary:
             self._links = event.detail.get("edges", self._links)
         elif isinstance(event, StepEvent):
             self._run["step"] = max(event.step, self._run["step"] or 0)
-            self._run["epoch"] = max(event.epoch, self._run["epoch"] or 0)
+            if event.epoch is not None:
+                self._run["epoch"] = max(event.epoch, self._run["epoch"] or 0)
             self._run["loss"] = event.loss if event.loss is not None else self._run["loss"]
         elif isinstance(event, EvaluationEvent):
             self._run["metrics"] = event.metrics

@@ -10,6 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from mlrun.errors import RequestError
 from mlrun.spec.block import Block, Conflict
 from mlrun.spec.cluster import AllReduce, Hooks, HostBlock, Network
+from mlrun.spec.script import Script
 from mlrun.spec.training import Checkpoint, Data, Evaluate, LrSchedule, Model, Optimizer, Sim, TaskBlock
 
 ALTERNATIVES = (("batch_size", "global_batch_size"), ("steps", "epochs"))
@@ -29,7 +30,10 @@ class JobSpec(Block):
     task: Literal["image-classification", "text-classification", "regression"] | TaskBlock = Field(
         default="image-classification", description="What is learnt: the loss, metrics and unit of speed"
     )
-    model: Model
+    run: Script | None = Field(
+        default=None, description="A script of one's own to run, instead of a model, its data and its steps"
+    )
+    model: Model = Field(default=Model(name=""), description="What is trained; needed without run")
     data: Data = Data()
     batch_size: PositiveInt | None = Field(default=None, description="Samples per worker and micro-step")
     global_batch_size: PositiveInt | None = Field(
@@ -95,7 +99,14 @@ class JobSpec(Block):
 
     @classmethod
     def conflicts(cls, given: Mapping[str, Any]) -> Iterator[Conflict]:
+        scripted = given.get("run") is not None
+        model = given.get("model")
+        if not scripted and (model is None or _own(model, "name") == ""):
+            key = "model" if model else None
+            yield Conflict(key, "neither model nor run is given", "add model: {name: ...}")
         for one, other in ALTERNATIVES:
+            if scripted:
+                break
             if given.get(one) is not None and given.get(other) is not None:
                 yield Conflict(
                     other, f"{one} and {other} exclude each other", f"keep one of {one} and {other}"
@@ -149,11 +160,13 @@ def batch_shares(spec: JobSpec, world_size: int, given: Sequence[int | None] = (
 
     ``given[rank]`` is the ``batch_size`` of the rank's host, where it has one of its own. A
     ``global_batch_size`` is split as equally as possible; where it doesn't divide, the first ranks
-    take one more.
+    take one more. What a script takes is its own business: 0.
 
     Raises:
         RequestError: fewer samples than ranks.
     """
+    if spec.run is not None:
+        return [0] * world_size
     if spec.batch_size is not None:
         own = [each or spec.batch_size for each in given or [None] * world_size]
         return [each * spec.grad_accumulation for each in own]

@@ -32,10 +32,12 @@ from mlrun.protocol import (
     WorkerStart,
 )
 from mlrun.spec import JobSpec
+from mlrun.spec.script import Script
 from mlrun.worker.channel import Channel
 from mlrun.worker.context import Context
 from mlrun.worker.failure import failure_event
 from mlrun.worker.loop import TrainingLoop
+from mlrun.worker.script import ScriptRun
 from mlrun.worker.verdict import VerdictError
 
 START_TIMEOUT_S = 60.0
@@ -69,6 +71,9 @@ class Worker:
         """
         self._say("starting")
         spec = JobSpec.model_validate(self._start.spec)
+        if spec.run is not None:
+            self._run_script(spec.run)
+            return
         backend = registry.create(spec.framework)
         own_data.introduce(self._start.store, self._start.secret)
         self._communicator = self._join()
@@ -92,6 +97,11 @@ class Worker:
         loop.run(Path(resume_from) if resume_from is not None else None)
         own_data.close()
         backend.close()
+        self.leave()
+
+    def _run_script(self, run: Script) -> None:
+        self._communicator = self._join()
+        ScriptRun(run, self._start, self._communicator, self._send, self._stop_reason).run()
         self.leave()
 
     def fail(self, error: Exception) -> None:

@@ -1,0 +1,86 @@
+"""``mlrun.report``: what a script tells of its own progress becomes the run's events."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from mlrun.protocol import Event, StepEvent
+
+REPORT_S = 1.0
+"""Progress is passed on about this often."""
+
+
+class Reports:
+    """Counts what one rank's script reports."""
+
+    def __init__(self, send: Callable[[Event], None]) -> None:
+        self._send = send
+        self._lock = threading.Lock()
+        self._began = self._told = time.monotonic()
+        self._steps = self._samples = 0
+        self._told_steps = self._told_samples = 0
+
+    def add(self, samples: int, loss: float | None) -> None:
+        """One step of ``samples`` samples."""
+        with self._lock:
+            self._steps += 1
+            self._samples += samples
+            if time.monotonic() - self._told >= REPORT_S:
+                self._tell(loss)
+
+    def end(self) -> dict[str, Any]:
+        """This rank's figures for the summary; nothing where nothing was reported."""
+        with self._lock:
+            if self._steps == 0:
+                return {}
+            if self._steps > self._told_steps:
+                self._tell(None)
+            seconds = time.monotonic() - self._began
+            return {
+                "step": self._steps,
+                "samples": self._samples,
+                "seconds": seconds,
+                "samples_per_second": self._samples / seconds,
+            }
+
+    def _tell(self, loss: float | None) -> None:
+        now = time.monotonic()
+        seconds = now - self._told
+        self._send(
+            StepEvent(
+                step=self._steps,
+                steps_total=None,
+                epoch=None,
+                steps=self._steps - self._told_steps,
+                samples=self._samples - self._told_samples,
+                seconds=seconds,
+                data_s=0.0,
+                compute_s=seconds,
+                comm_s=0.0,
+                lr=None,
+                loss=loss,
+            )
+        )
+        self._told, self._told_steps, self._told_samples = now, self._steps, self._samples
+
+
+_reports: Reports | None = None
+
+
+def begin(send: Callable[[Event], None]) -> Reports:
+    """From now on ``report`` goes through ``send``."""
+    global _reports  # noqa: PLW0603 - a process is one rank of one run
+    _reports = Reports(send)
+    return _reports
+
+
+def report(samples: int, loss: float | None = None) -> None:
+    """Tell the console of one more step: ``samples`` samples of this rank, and the loss where it is at hand.
+
+    Outside of ``mlrun launch`` it does nothing, so a script may keep the line.
+    """
+    if _reports is not None:
+        _reports.add(samples, loss)

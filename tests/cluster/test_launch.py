@@ -54,6 +54,30 @@ def work(room: Cluster) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+def test_a_script_for_torchrun_trains_one_model_on_two_hosts(room: Cluster, work: Path) -> None:
+    shutil.copy(CHECKOUT / "examples" / "ddp_digits.py", work)
+    environment = {**room.launcher.environment(), "PYTHONPATH": str(CHECKOUT)}
+    argv = [
+        "-m",
+        "mlrun.cli",
+        "launch",
+        "ddp_digits.py",
+        "-H",
+        "mac1,mac2",
+        "--console",
+        "plain",
+        "--",
+        "--epochs",
+        "1",
+    ]
+    done = room.launcher.run([sys.executable, *argv], cwd=work, timeout=240, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = [line.partition("weights ")[2] for line in done.stdout.splitlines() if ", weights " in line]
+    assert len(said) == 2
+    assert len(set(said)) == 1
+    assert room.leftovers() == {}
+
+
 def test_four_hosts_train_what_four_workers_here_train(room: Cluster, work: Path) -> None:
     done = mlrun(room.launcher, work, "launch", "digits.yaml", "-H", HOSTS, *SHORT, *OFTEN)
     assert done.returncode == 0, done.stdout + done.stderr

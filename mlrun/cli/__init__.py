@@ -13,8 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from mlrun import __version__
-from mlrun.bench import command as bench
-from mlrun.cli import hosts, jobs, runs, scale, specs
+from mlrun.cli import bench, hosts, jobs, runs, scale, specs
 from mlrun.errors import ExitCode, MlrunError, RefusedError
 
 app = typer.Typer(

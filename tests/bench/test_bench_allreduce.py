@@ -112,3 +112,19 @@ def test_the_interval_is_the_sign_tests() -> None:
     assert (fifteen.low, fifteen.median, fifteen.high) == (4.0, 8.0, 12.0)
     six = median_ratio([6.0, 5.0, 4.0, 3.0, 2.0, 1.0])
     assert (six.low, six.median, six.high) == (1.0, 3.5, 6.0)
+
+
+def test_the_ring_is_measured_over_hosts() -> None:
+    done = subprocess.run(
+        [*MLRUN, "--hosts", "localhost:2", "--sizes", "4KB,1MB", "--rounds", "1", "--json"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(row["engine"], row["bytes"], row["wrong"]) for row in rows] == [
+        ("ring", 4 * KB, 0),
+        ("ring", 1024 * KB, 0),
+    ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mlrun.cli.options import Hostfile, HostList
 from mlrun.errors import RequestError, RunFailedError
 
 if TYPE_CHECKING:
@@ -30,7 +31,12 @@ def register(app: typer.Typer) -> None:
 
 def allreduce(
     *,
-    np: Annotated[int, typer.Option("-np", metavar="N", help="Ranks, all on this machine.")] = 2,
+    np: Annotated[
+        int | None,
+        typer.Option("-np", metavar="N", help="Ranks: 2 on this machine, or all slots of the hosts."),
+    ] = None,
+    hosts: HostList = None,
+    hostfile: Hostfile = None,
     engines: Annotated[str, typer.Option(help="Of ring, gloo, mpi, horovod.")] = "ring",
     sizes: Annotated[str, typer.Option(help="Payloads; units are powers of 1024.")] = SIZES,
     dtype: Annotated[str, typer.Option(help="Element type.")] = "float32",
@@ -38,15 +44,30 @@ def allreduce(
     rounds: Annotated[int, typer.Option(help="Turns of every engine at every size.")] = 15,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per row.")] = False,
 ) -> None:
-    """Compare all-reduce engines over TCP, taking turns, and with what plain sockets can do."""
+    """Compare all-reduce engines over TCP, taking turns, and with what plain sockets can do.
+
+    With --hosts: the ring over the links between them.
+    """
     from mlrun.bench.allreduce import compare, parse_size
+    from mlrun.hosts import chosen_hosts
 
     if rounds < 1 or links < 1:
         raise RequestError("--rounds and --links are at least 1")
     payloads = [parse_size(each) for each in sizes.split(",")]
     show = _print_json if as_json else _print_table
-    _warn_of_load()
-    rows = compare(np, engines.split(","), payloads, dtype=dtype, links=links, rounds=rounds, on_rows=show)
+    if chosen := chosen_hosts(hosts, hostfile):
+        from mlrun.bench.hosts import measure
+
+        if engines != "ring":
+            raise RequestError("over hosts the ring alone is measured", fix="leave --engines out")
+        console = "off" if as_json else "plain"
+        rows = measure(chosen, np, payloads, dtype=dtype, links=links, rounds=rounds, console=console)
+        for row in rows:
+            show([row])
+    else:
+        _warn_of_load()
+        names = engines.split(",")
+        rows = compare(np or 2, names, payloads, dtype=dtype, links=links, rounds=rounds, on_rows=show)
     wrong = sorted({row.engine for row in rows if row.wrong})
     if wrong:
         raise RunFailedError(f"wrong results from {', '.join(wrong)}")

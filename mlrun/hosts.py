@@ -123,8 +123,10 @@ def chosen_hosts(listed: str | None, hostfile: str | Path | None) -> list[Host]:
         raise RequestError("--hosts and --hostfile exclude each other.", fix="Keep one of them")
     if hostfile is not None:
         return read_hostfile(hostfile)
-    listed = listed if listed is not None else os.environ.get(HOSTS_VARIABLE)
-    return parse_hosts(listed) if listed else []
+    if listed is not None:  # an empty list is a script's unset variable, and no wish to train here alone
+        return parse_hosts(listed)
+    named = os.environ.get(HOSTS_VARIABLE)
+    return parse_hosts(named) if named else []
 
 
 def groups_file() -> Path:

@@ -6,6 +6,7 @@ import importlib
 
 from mlrun.allreduce.communicator import Communicator
 from mlrun.allreduce.links import Listener
+from mlrun.errors import RequestError
 from mlrun.protocol import Plan
 
 _MODULES = {
@@ -20,9 +21,11 @@ def connect(plan: Plan, rank: int, listener: Listener, secret: str) -> Communica
     """Join the group of ``plan`` as ``rank``; every rank calls it.
 
     Raises:
-        RequestError: an engine that isn't installed, or one that can't do what the plan says.
+        RequestError: an unknown engine, one that isn't installed, or one that can't do what the plan says.
         CommunicatorError: the group couldn't be made; the message names who is missing.
     """
+    if plan.engine not in _MODULES:
+        raise RequestError(f"there is no engine {plan.engine}", fix=f"choose one of {', '.join(_MODULES)}")
     communicator: Communicator = importlib.import_module(_MODULES[plan.engine]).from_plan(
         plan, rank, listener, secret
     )

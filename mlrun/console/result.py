@@ -135,7 +135,8 @@ def _next(run: Run, summary: dict[str, Any]) -> Iterator[Text]:
     more = f" --set steps={2 * summary['step']}" if complete else ""  # there is nothing left otherwise
     yield _line("go on", f"mlrun resume {Path(folder).name}{more}")
     if not run.simulated:
-        yield _line("load", f'safetensors.torch.load_file("{_near(checkpoint)}/model.safetensors")')
+        kind = "numpy" if (summary.get("versions") or {}).get("framework") == "tensorflow" else "torch"
+        yield _line("load", f'safetensors.{kind}.load_file("{_near(checkpoint)}/model.safetensors")')
 
 
 def _near(path: str) -> str:

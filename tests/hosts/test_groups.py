@@ -68,4 +68,6 @@ def test_the_variable_counts_where_no_hosts_are_given(
     hostfile.write_text("mac7\n")
     assert chosen_hosts(None, None) == [Host("mac1"), Host("mac2", slots=2)]
     assert chosen_hosts("mac8", None) == [Host("mac8")]
+    with pytest.raises(RequestError, match="The list of hosts is empty"):
+        chosen_hosts("", None)
     assert chosen_hosts(None, hostfile) == [Host("mac7")]

@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from mlrun import __version__
-from mlrun.cli import bench, hosts, jobs, runs, scale, specs
+from mlrun.cli import bench, check, hosts, jobs, runs, scale, specs
 from mlrun.errors import ExitCode, MlrunError, RefusedError
 
 app = typer.Typer(
@@ -95,4 +95,5 @@ hosts.register(app)
 runs.register(app)
 scale.register(app)
 specs.register(app)
+check.register(app)
 bench.register(app)

@@ -15,12 +15,23 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example: mlrun init digits && mlrun launch digits.yaml -np 2")(init)
 
 
-def validate(specs: Annotated[list[str], typer.Argument(metavar="SPEC", help="Job specs.")]) -> None:
-    """Check specs, without a network, a GPU or data. Every mistake of every file is told at once."""
+def validate(
+    specs: Annotated[list[str], typer.Argument(metavar="SPEC|SCRIPT.py", help="Job specs, or scripts.")],
+) -> None:
+    """Check specs, without a network, a GPU or data. Every mistake of every file is told at once.
+
+    Scripts are read as by mlrun check.
+    """
     from mlrun import specfile
+    from mlrun.cli.check import report
+    from mlrun.errors import ExitCode
 
     mistakes = []
+    scripts = [Path(spec) for spec in specs if spec.endswith(".py")]
+    found = report(scripts) if scripts else ExitCode.DONE
     for spec in specs:
+        if Path(spec) in scripts:
+            continue
         try:
             job = specfile.load(spec)
         except specfile.SpecError as error:
@@ -29,6 +40,7 @@ def validate(specs: Annotated[list[str], typer.Argument(metavar="SPEC", help="Jo
             typer.echo(f"{spec}: OK ({job.name})")
     if mistakes:
         raise specfile.SpecError(mistakes)
+    raise typer.Exit(found)
 
 
 def schema() -> None:

@@ -1,0 +1,1 @@
+"""What a training script does that breaks or slows data-parallel training on Macs, found by reading it."""

@@ -21,7 +21,6 @@ from torch import Tensor
 from mlrun.allreduce.communicator import Communicator, DeadlineError, DType, Op, Work
 from mlrun.allreduce.own import lent
 from mlrun.backends.torch import refused_hooks
-from mlrun.backends.torch.autoload import DEVICES
 from mlrun.backends.torch.lane import Lane
 from mlrun.backends.torch.staging import choice
 from mlrun.backends.torch.staging.base import Staged, Staging
@@ -272,7 +271,7 @@ class MlrunProcessGroup(dist.ProcessGroup):
     @property
     def _device_types(self) -> list[torch.device]:
         """What asynchronous checkpoints and collectives of objects look for the CPU in."""
-        return [torch.device(device) for device in DEVICES]
+        return [torch.device(device) for device in dist.Backend.backend_capability["mlrun"]]
 
     def _get_backend(self, device: torch.device) -> MlrunProcessGroup:
         """What ``init_process_group(device_id=...)`` asks for: one group serves all devices."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import mlrun
 from mlrun.protocol import Event, StepEvent
 
 REPORT_S = 1.0
@@ -67,20 +68,8 @@ class Reports:
         self._told, self._told_steps, self._told_samples = now, self._steps, self._samples
 
 
-_reports: Reports | None = None
-
-
 def begin(send: Callable[[Event], None]) -> Reports:
-    """From now on ``report`` goes through ``send``."""
-    global _reports  # noqa: PLW0603 - a process is one rank of one run
-    _reports = Reports(send)
-    return _reports
-
-
-def report(samples: int, loss: float | None = None) -> None:
-    """Tell the console of one more step: ``samples`` samples of this rank, and the loss where it is at hand.
-
-    Outside of ``mlrun launch`` it does nothing, so a script may keep the line.
-    """
-    if _reports is not None:
-        _reports.add(samples, loss)
+    """From now on ``mlrun.report`` goes through ``send``."""
+    reports = Reports(send)
+    mlrun.reporter = reports.add
+    return reports

@@ -103,6 +103,17 @@ def _cuda(script: Script) -> Iterator[ast.expr]:
                 yield node
 
 
+def _no_mps(script: Script) -> Iterator[ast.expr]:
+    def is_text(node: ast.expr, text: str) -> bool:
+        return any(isinstance(each, ast.Constant) and each.value == text for each in ast.walk(node))
+
+    if any(isinstance(node, ast.Constant) and node.value == "mps" for node in ast.walk(script.tree)):
+        return
+    for node in ast.walk(script.tree):
+        if isinstance(node, ast.IfExp) and is_text(node.body, "cuda") and is_text(node.orelse, "cpu"):
+            yield node
+
+
 def _nccl(script: Script) -> Iterator[ast.expr]:
     for call in script.called("init_process_group", "new_group"):
         yield from (node for node, text in _texts(call) if text == "nccl" and not script.chooses(node))
@@ -126,10 +137,13 @@ def _calls_in(node: ast.AST) -> Iterator[ast.Call]:
 def _no_sampler(script: Script) -> Iterator[ast.expr]:
     if not script.is_distributed or any("IterableDataset" in name for name in script.imports):
         return
-    for call in script.called("DataLoader"):
-        given = {each.arg for each in call.keywords}
-        if not given & {"sampler", "batch_sampler", None} and len(call.args) < 4 and "shuffle" in given:
-            yield call
+    loaders = [(call, {each.arg for each in call.keywords}) for call in script.called("DataLoader")]
+    chosen = {"sampler", "batch_sampler", None}
+    if any(given & chosen or len(call.args) > 3 for call, given in loaders):
+        yield from (call for call, given in loaders if "shuffle" in given and not given & chosen)
+        return
+    shuffled = [call for call, given in loaders if "shuffle" in given]
+    yield from shuffled or (call for call, _ in loaders)
 
 
 def _no_set_epoch(script: Script) -> Iterator[ast.expr]:
@@ -202,6 +216,12 @@ def _lightning(script: Script) -> Iterator[ast.expr]:
 RULES = (
     Rule(
         "cuda", "a Mac has no CUDA, so this raises", "take the device that is there: model.to(device)", _cuda
+    ),
+    Rule(
+        "no-mps",
+        "a Mac trains on its CPU then, and its GPU is idle",
+        '"cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"',
+        _no_mps,
     ),
     Rule(
         "nccl",

@@ -178,6 +178,8 @@ def _run(worker: Worker) -> int:
         return ExitCode.DONE
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if isinstance(error.code, str):  # as Python does at its end
+            print(error.code, file=sys.stderr)
         _leave_within(CLOSE_TIMEOUT_S, code)
         worker.abort(f"its code called sys.exit({error.code!r})")
         return code

@@ -23,14 +23,17 @@ class Reports:
         self._began = self._told = time.monotonic()
         self._steps = self._samples = 0
         self._told_steps = self._told_samples = 0
+        self._loss: float | None = None
+        """The latest since the last event."""
 
     def add(self, samples: int, loss: float | None) -> None:
         """One step of ``samples`` samples."""
         with self._lock:
             self._steps += 1
             self._samples += samples
+            self._loss = loss if loss is not None else self._loss
             if time.monotonic() - self._told >= REPORT_S:
-                self._tell(loss)
+                self._tell()
 
     def end(self) -> dict[str, Any]:
         """This rank's figures for the summary; nothing where nothing was reported."""
@@ -38,7 +41,7 @@ class Reports:
             if self._steps == 0:
                 return {}
             if self._steps > self._told_steps:
-                self._tell(None)
+                self._tell()
             seconds = time.monotonic() - self._began
             return {
                 "step": self._steps,
@@ -47,7 +50,7 @@ class Reports:
                 "samples_per_second": self._samples / seconds,
             }
 
-    def _tell(self, loss: float | None) -> None:
+    def _tell(self) -> None:
         now = time.monotonic()
         seconds = now - self._told
         self._send(
@@ -62,9 +65,10 @@ class Reports:
                 compute_s=seconds,
                 comm_s=0.0,
                 lr=None,
-                loss=loss,
+                loss=self._loss,
             )
         )
+        self._loss = None
         self._told, self._told_steps, self._told_samples = now, self._steps, self._samples
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import runpy
@@ -45,7 +46,6 @@ class ScriptRun:
         self._send = send
         self._stop_reason = stop_reason
         self._ended = threading.Event()
-        self._torch_joined = False
 
     def run(self) -> None:
         """Run it to its end. Collective: the ranks agree first on where they meet.
@@ -66,6 +66,7 @@ class ScriptRun:
         reason = "complete"
         try:
             self._execute()
+            _wait_for_threads()
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise
@@ -106,7 +107,8 @@ class ScriptRun:
         """torchrun's variables beside those that every worker has, Horovod's, Open MPI's and MLX's."""
         assignment = self._start.assignment
         address = self._address()
-        mine = {"host": assignment.host, "address": address, "port": _free_port(address)}
+        port, mlx_port = _free_ports(address, 2)
+        mine = {"host": assignment.host, "address": address, "port": port, "mlx": mlx_port}
         everyone = self._gather(mine)
         hosts = list(dict.fromkeys(each["host"] for each in everyone))
         rank, size = assignment.rank, assignment.world_size
@@ -114,7 +116,7 @@ class ScriptRun:
         across = {"RANK": str(hosts.index(assignment.host)), "SIZE": str(len(hosts))}
         mlx = Path(self._start.run_dir) / "mlx-hosts.json"
         if local == 0:
-            ports = [[f"{each['address']}:{_next(each['port'])}"] for each in everyone]
+            ports = [[f"{each['address']}:{each['mlx']}"] for each in everyone]
             runs.write_atomically(mlx, json.dumps(ports))
         self._gather(mine)  # so that the file is there
         return {
@@ -157,16 +159,14 @@ class ScriptRun:
     # Whether it averages -------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """A wish to stop is Ctrl-C to the script, once. And see whether its torch group is another one."""
-        told = False
+        """A wish to stop is Ctrl-C to the script, once."""
         while not self._ended.wait(LOOK_S):
-            self._torch_joined = self._torch_joined or _torch_group_of_another()
-            if not told and self._stop_reason() is not None:
-                told = True
+            if self._stop_reason() is not None:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                return
 
     def _refuse_separate_models(self, issued: int) -> None:
-        if self._communicator is None or self._script.independent or issued > 0 or self._torch_joined:
+        if self._communicator is None or self._script.independent or issued > 0 or _torch_group_of_another():
             return
         if any(name in sys.modules for name in _OTHER_WAYS):
             return
@@ -180,20 +180,23 @@ class ScriptRun:
 
 
 def _torch_group_of_another() -> bool:
-    """Whether torch.distributed works over a backend that isn't ours."""
-    dist = sys.modules.get("torch.distributed")
-    if dist is None or not getattr(dist, "is_initialized", lambda: False)():
-        return False
-    return "mlrun" not in str(dist.get_backend_config())
+    """Whether torch.distributed was started on a backend that isn't ours: nobody has imported our group then."""
+    distributed = sys.modules.get("torch.distributed.distributed_c10d")
+    started = getattr(distributed, "_default_pg_init_method", None) is not None
+    return started and "mlrun.backends.torch.process_group" not in sys.modules
 
 
-def _free_port(address: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _wait_for_threads() -> None:
+    """As Python does at its end: a script isn't through before its own threads are."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
 
 
-def _next(port: int) -> int:
-    """Beside the port of torch's store."""
-    return port + 1 if port < 65535 else port - 1
+def _free_ports(address: str, count: int) -> list[int]:
+    """Ports that were free a moment ago, all of them at once."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((address, 0))
+        return [probe.getsockname()[1] for probe in probes]

@@ -109,14 +109,11 @@ def test_separate_models_are_refused(launch: Launch, body: str) -> None:
 def test_a_group_by_other_means_is_no_separate_model(launch: Launch) -> None:
     run = launch(
         """\
-        import time
         import torch
         import torch.distributed as dist
         if __name__ == "__main__":
             dist.init_process_group("gloo")
-            for _ in range(5):
-                dist.all_reduce(torch.ones(3))
-                time.sleep(0.2)
+            dist.all_reduce(torch.ones(3))
             dist.destroy_process_group()
         """,
         "-np",
@@ -138,6 +135,49 @@ def test_a_scripts_own_exit_code_is_kept(launch: Launch) -> None:
     assert "rank 1 on localhost: ended with exit code 3" in run.output
     assert run.summary["ranks"][1]["exit_code"] == 3
     assert launch("import sys\nif __name__ == '__main__': sys.exit(0)\n").code == 0
+
+
+def test_the_words_of_an_exit_are_kept(launch: Launch) -> None:
+    run = launch("import sys\nif __name__ == '__main__': sys.exit('no such data')\n")
+    assert run.code == 1
+    assert "no such data" in run.output
+    assert "no such data" in run.log(0)
+
+
+def test_a_script_is_through_when_its_threads_are(launch: Launch, tmp_path: Path) -> None:
+    run = launch(
+        """\
+        import threading, time
+        def work():
+            time.sleep(1)
+            open("finished", "w").close()
+        if __name__ == "__main__":
+            threading.Thread(target=work).start()
+        """
+    )
+    assert run.code == 0, run.output
+    assert run.folder is not None
+    events = [json.loads(line) for line in (run.folder / "events.jsonl").read_text().splitlines()]
+    (done,) = [event for event in events if event.get("state") == "done"]
+    assert (tmp_path / "finished").stat().st_mtime < done["time"]
+
+
+def test_a_failed_script_starts_again_where_that_is_asked_for(launch: Launch) -> None:
+    run = launch(
+        """\
+        import os, sys
+        if __name__ == "__main__":
+            if not os.path.exists("before"):
+                open("before", "w").close()
+                sys.exit(3)
+            print("the second time")
+        """,
+        "--max-restarts",
+        "1",
+    )
+    assert run.code == 0, run.output
+    assert run.summary["restarts"] == 1
+    assert "the second time" in run.output
 
 
 def test_an_exception_is_the_first_cause_with_its_line(launch: Launch) -> None:

@@ -180,7 +180,7 @@ class ScriptRun:
 
 
 def _torch_group_of_another() -> bool:
-    """Whether torch.distributed was started on a backend that isn't ours: nobody has imported our group then."""
+    """Whether torch.distributed was started on another backend: nobody has imported our group then."""
     distributed = sys.modules.get("torch.distributed.distributed_c10d")
     started = getattr(distributed, "_default_pg_init_method", None) is not None
     return started and "mlrun.backends.torch.process_group" not in sys.modules

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 from mlrun.spec import JobSpec
 from mlrun.spec.block import Block
@@ -273,9 +273,9 @@ def _conflicts(node: Node, model: type[Block]) -> Iterator[Mistake]:
         path: Path = at.path
         yield Mistake(place, path, conflict.problem, conflict.fix)
     for key, field in model.model_fields.items():
-        kind = field.annotation
-        if key in given and isinstance(kind, type) and issubclass(kind, Block):
-            yield from _conflicts(node.value[key], kind)
+        for kind in (field.annotation, *get_args(field.annotation)):  # a block, or a block and something else
+            if key in given and isinstance(kind, type) and issubclass(kind, Block):
+                yield from _conflicts(node.value[key], kind)
 
 
 def _shallow(node: Node) -> Any:

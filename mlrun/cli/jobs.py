@@ -87,13 +87,13 @@ def launch(
         short.append(("network.interfaces", json.dumps(interface)))
     all_overrides = [*(overrides or []), *(f"{key}={value}" for key, value in short if value is not None)]
     script = scripts.of_command(spec, module, arguments or [], horovod=horovod, independent=independent)
-    if script is not None and smoke:
-        raise RequestError("--smoke is for specs, not for scripts", fix="leave --smoke out")
     with github.annotated(str(spec), active=smoke):
         if script is not None:
             job = specfile.of_script(script, all_overrides)
         else:
             job = specfile.load(str(spec), all_overrides, smoke=smoke)
+        if job.run is not None and smoke:
+            raise RequestError("--smoke is for models, not for scripts", fix="leave --smoke out")
         job = _on_hosts(job, hosts, hostfile)
         if dry_run:
             _show_plan(job, np, smoke)

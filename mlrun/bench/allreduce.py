@@ -11,15 +11,13 @@ from dataclasses import dataclass
 
 from mlrun.allreduce.communicator import DType
 from mlrun.bench.group import Group, Round
+from mlrun.bench.timing import iterations_of
 from mlrun.errors import RequestError
 
 ENGINES = ("ring", "gloo", "mpi", "horovod")
 DTYPES = tuple(kind.name.lower() for kind in DType)
 LIMIT_FROM_BYTES = 4 << 20
 """Below, a time is made of latencies, which a raw copy says nothing about."""
-
-_ROUND_S = 0.1
-_MOST_ITERATIONS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ def compare(
         for payload in sizes:
             turns = [g for g in groups if g.engine != "limit" or payload >= LIMIT_FROM_BYTES]
             measured = _take_turns(turns, payload, dtype, rounds)
-            of_size = [_row(name, measured, payload, dtype, size) for name in names]
+            of_size = [row_of(name, measured, payload, dtype, size) for name in names]
             on_rows(of_size)
             rows += of_size
     return rows
@@ -100,7 +98,7 @@ def _take_turns(groups: list[Group], payload: int, dtype: str, rounds: int) -> d
     """``rounds`` rounds in which every group has its turn, each time in another order."""
     count = max(1, payload // DType[dtype.upper()].itemsize)
     fastest = min(group.measure(count, dtype.upper(), 1).seconds for group in groups)
-    iterations = max(1, min(_MOST_ITERATIONS, int(_ROUND_S / fastest)))
+    iterations = iterations_of(fastest)
     measured: dict[str, list[Round]] = {group.engine: [] for group in groups}
     for turn in range(rounds):
         first = turn % len(groups)
@@ -109,7 +107,8 @@ def _take_turns(groups: list[Group], payload: int, dtype: str, rounds: int) -> d
     return measured
 
 
-def _row(name: str, measured: dict[str, list[Round]], payload: int, dtype: str, size: int) -> Row:
+def row_of(name: str, measured: dict[str, list[Round]], payload: int, dtype: str, size: int) -> Row:
+    """The row of engine ``name``; ``measured`` has the rounds of every engine that took turns with it."""
     itemsize = DType[dtype.upper()].itemsize
     count = max(1, payload // itemsize)
     times = [each.seconds for each in measured[name]]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mlrun.allreduce.communicator import Buffer, DType
+from mlrun.allreduce.communicator import Buffer, Communicator, DType
 from mlrun.allreduce.links import Listener, connect_ring
 from mlrun.protocol import Plan
 
@@ -30,7 +30,11 @@ def ring(plan: Plan, rank: int, listener: Listener, secret: str) -> Prepare:
     from mlrun.allreduce import ring as engine  # noqa: PLC0415
 
     communicator = engine.from_plan(plan, rank, listener, secret)
-    wire_dtype = WIRE[plan.settings.get("wire_dtype")]
+    return over(communicator, WIRE[plan.settings.get("wire_dtype")])
+
+
+def over(communicator: Communicator, wire_dtype: DType | None = None) -> Prepare:
+    """The calls of a Communicator."""
 
     def prepare(array: np.ndarray[Any, Any], dtype: DType) -> Call:
         buffer = Buffer.of(array, dtype)

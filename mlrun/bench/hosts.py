@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlrun.allreduce.communicator import DType
-from mlrun.bench.allreduce import Row
+from mlrun.bench.allreduce import Row, row_of
+from mlrun.bench.group import Round
 from mlrun.errors import ExitCode, RequestError, RunFailedError
 from mlrun.hosts import Host, spec_entry
 from mlrun.launch.launcher import launch
@@ -51,11 +50,7 @@ def measure(
         said = (result.run_dir / "rank-0.log").read_text().splitlines()
         size = result.summary["world_size"]
     found = [json.loads(line) for line in said if line.startswith('{"bytes"')]
-    return [_row(each["bytes"], each["seconds"], each["wrong"], dtype, size) for each in found]
-
-
-def _row(nbytes: int, times: Sequence[float], wrong: int, dtype: str, size: int) -> Row:
-    seconds = statistics.median(times)
-    rate = nbytes / seconds
-    count = nbytes // DType[dtype.upper()].itemsize
-    return Row("ring", nbytes, count, dtype, seconds, rate, rate * 2 * (size - 1) / size, wrong, None, None)
+    return [
+        row_of("ring", {"ring": [Round(*each) for each in of_size["rounds"]]}, of_size["bytes"], dtype, size)
+        for of_size in found
+    ]

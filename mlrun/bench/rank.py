@@ -12,15 +12,12 @@ import queue
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
-from mlrun.allreduce.communicator import NUMPY, DType
 from mlrun.allreduce.links import Listener
-from mlrun.bench.contestants import CONTESTANTS, Prepare
+from mlrun.bench.contestants import CONTESTANTS
+from mlrun.bench.timing import timed_round
 from mlrun.protocol import Plan
 
 
@@ -61,41 +58,10 @@ def main(engine: str, path: str, rank: int) -> None:
             prepare = CONTESTANTS[engine](plan, rank, listener, secret)
         control.send({"ready": True})
         for request in control.requests():
-            control.send(_round(prepare, rank, len(endpoints), engine != "limit", **request))
+            control.send(timed_round(prepare, rank, len(endpoints), engine != "limit", **request))
     except Exception as error:
         control.send({"error": f"{type(error).__name__}: {error}"})
         os._exit(1)
-
-
-def _round(
-    prepare: Prepare, rank: int, size: int, checks: bool, *, count: int, dtype: str, iterations: int
-) -> dict[str, Any]:
-    """Seconds per all-reduce, and how many elements of a checked one are wrong."""
-    kind = DType[dtype]
-    zeros: np.ndarray[Any, Any] = np.zeros(count, dtype=NUMPY[kind])
-    call = prepare(zeros, kind)
-    call()  # all ranks start together once this has ended everywhere
-    start = time.perf_counter()
-    for _ in range(iterations):
-        call()
-    seconds = (time.perf_counter() - start) / iterations
-    return {"seconds": seconds, "wrong": _wrong(prepare, rank, size, count, kind) if checks else None}
-
-
-def _wrong(prepare: Prepare, rank: int, size: int, count: int, kind: DType) -> int:
-    pattern: np.ndarray[Any, Any] = np.arange(count) % 7
-    values, expected = pattern + rank, size * pattern + sum(range(size))
-    if kind is DType.BOOL:  # whose sum is a logical or
-        values, expected = pattern == rank, pattern < size
-    stored = _stored(values, kind)
-    prepare(stored, kind)()
-    return int(np.count_nonzero(stored != _stored(expected, kind)))
-
-
-def _stored(values: np.ndarray[Any, Any], kind: DType) -> np.ndarray[Any, Any]:
-    if kind is DType.BFLOAT16:
-        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    return values.astype(NUMPY[kind])
 
 
 if __name__ == "__main__":

@@ -1,28 +1,14 @@
-"""What is learnt: the loss of a batch, its metrics, and what one sample is called."""
+"""The tasks' losses and metrics in TensorFlow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
-from mlrun.backends.resolve import resolve
+from mlrun.backends.tasks import Measure, Task, task_of
 from mlrun.errors import RequestError
 from mlrun.spec import JobSpec
-from mlrun.spec.training import TaskBlock
-
-Measure = Callable[[Any, Any], Any]
-
-
-@dataclass(frozen=True)
-class Task:
-    """``loss`` is the mean over a batch, each metric the sum over a batch; both of (outputs, targets)."""
-
-    unit: str
-    loss: Measure
-    metrics: Mapping[str, Measure] = field(default_factory=dict)
 
 
 def make_task(spec: JobSpec) -> Task:
@@ -31,28 +17,16 @@ def make_task(spec: JobSpec) -> Task:
     Raises:
         RequestError: a callable it names doesn't exist.
     """
-    task = spec.task
-    if isinstance(task, TaskBlock):
-        metrics = {
-            name: _own(reference, spec.workdir, f"task.metrics.{name}", "sum")
-            for name, reference in task.metrics.items()
-        }
-        return Task(task.unit, _own(task.loss, spec.workdir, "task.loss", "mean"), metrics)
-    if task == "regression":
-        return Task("samples", _squared_error, {"mae": _absolute_error})
-    return Task("images" if task == "image-classification" else "sequences", _entropy, {"accuracy": _correct})
+    regression = Task("samples", _squared_error, {"mae": _absolute_error})
+    return task_of(spec, _checked, regression, Task("images", _entropy, {"accuracy": _correct}))
 
 
-def _own(reference: str, workdir: str | None, key: str, kind: str) -> Measure:
-    """The user's callable, held to giving one number: the ``kind`` over the batch."""
-    callable_ = resolve(reference, workdir, key)
-
+def _checked(callable_: Measure, what: str, kind: str) -> Measure:
     def measure(outputs: Any, targets: Any) -> Any:
         value = tf.cast(callable_(outputs, targets), tf.float32)
         if value.shape.num_elements() != 1:
             raise RequestError(
-                f"{key}: {reference} gave shape {value.shape}, not one number",
-                fix=f"return the {kind} over the batch",
+                f"{what} gave shape {value.shape}, not one number", fix=f"return the {kind} over the batch"
             )
         return tf.reshape(value, [])
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from mlrun.backends.tasks import Task
 from mlrun.backends.tensorflow.data import Batch
 from mlrun.backends.tensorflow.gradients import ReducedGradients
-from mlrun.backends.tensorflow.tasks import Task
 
 
 class Training:

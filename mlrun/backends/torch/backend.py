@@ -202,7 +202,7 @@ class TorchBackend(Backend):
     def _forward_backward(self, batch: Batch, weight: float) -> Tensor:
         start = time.monotonic()
         with autocast(self._device, self._spec.precision):
-            loss = self._task.loss(_outputs(self._sync.module, batch), batch.targets)
+            loss: Tensor = self._task.loss(_outputs(self._sync.module, batch), batch.targets)
         middle = time.monotonic()
         try:
             self._updates.backward(loss * weight)
@@ -257,7 +257,7 @@ class TorchBackend(Backend):
     def _first_nonfinite(self, batches: list[Batch]) -> str | None:
         for batch in batches:
             with autocast(self._device, self._spec.precision):
-                loss = self._task.loss(_outputs(self._model, batch), batch.targets)
+                loss: Tensor = self._task.loss(_outputs(self._model, batch), batch.targets)
             if not loss.isfinite():
                 return "loss"
             loss.backward()  # type: ignore[no-untyped-call]
